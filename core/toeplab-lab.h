@@ -150,6 +150,40 @@ TL_API tl_status tl_images_pixels(const tl_images *images, int64_t i, uint8_t *p
 ** TL_EINVAL: an index is out of range. TL_ECORRUPT, TL_EIO: as for tl_images_pixels. */
 TL_API tl_status tl_images_batch(const tl_images *images, const tl_tensor *index,
                                  tl_tensor **out_ids);
+/* Says that the bytes of an image are its pixels row by row, each with its channels one after
+** another; tl_images_pixels and tl_images_batch then return the channels one after another, each
+** row by row. TL_EINVAL: the size is not a multiple of channels. */
+TL_API tl_status tl_images_interleaved(tl_images *images, int64_t channels);
+
+/* The operations of RandAugment (Cubuk et al. 2020) as timm composes them, and their amounts. */
+typedef enum tl_alter {
+    TL_ALTER_NONE,
+    TL_ALTER_AUTOCONTRAST, /* levels of a channel are stretched to 0..255 */
+    TL_ALTER_EQUALIZE,     /* levels of a channel become about as frequent */
+    TL_ALTER_INVERT,
+    TL_ALTER_POSTERIZE,    /* bits of a level that are kept, 0 to 8 */
+    TL_ALTER_SOLARIZE,     /* levels from this one on are inverted */
+    TL_ALTER_SOLARIZE_ADD, /* added to levels below 128 */
+    TL_ALTER_COLOR,        /* these four: a factor of the difference to a plainer image: grey, */
+    TL_ALTER_CONTRAST,     /* the mean grey, */
+    TL_ALTER_BRIGHTNESS,   /* black, */
+    TL_ALTER_SHARPNESS,    /* smoothed */
+    TL_ALTER_ROTATE,       /* degrees, counterclockwise */
+    TL_ALTER_SHEAR_X,      /* pixels to the left per row */
+    TL_ALTER_SHEAR_Y,      /* pixels upwards per column */
+    TL_ALTER_TRANSLATE_X,  /* to the left, as a share of the width */
+    TL_ALTER_TRANSLATE_Y   /* upwards, as a share of the height */
+} tl_alter;
+
+/* Alters each image of ids [b, c height width], levels 0..255, channel by channel, c = 1 or 3, by
+** k operations one after another, as the Python library Pillow computes them; movements interpolate
+** cubically. operations [b,k] int32 are of tl_alter, amounts [b,k] float32, fill [c] int32 the
+** levels beyond the edge. out_ids has the shape of ids. TL_ETYPE, TL_ESHAPE, TL_EINVAL: something
+** is not as described here. */
+TL_API tl_status tl_images_alter(const tl_tensor *ids, int64_t channels, int64_t height,
+                                 int64_t width, const tl_tensor *operations,
+                                 const tl_tensor *amounts, const tl_tensor *fill,
+                                 tl_tensor **out_ids);
 
 /* Pathfinder (Linsley et al. 2018): grey images with dashed contours and two disks. The label is 1
 ** if the disks lie on the ends of one contour, 0 if on those of two. */

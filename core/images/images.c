@@ -18,7 +18,7 @@ static tl_status images_new(tl_ctx *ctx, int64_t count, int64_t size, tl_images 
                        (long long)count, (long long)size);
     tl_images *images = tl_alloc(ctx, sizeof *images);
     if (!images) return TL_ENOMEM;
-    *images = (tl_images){.ctx = ctx, .count = count, .size = size, .fd = -1};
+    *images = (tl_images){.ctx = ctx, .count = count, .size = size, .fd = -1, .channels = 1};
     ctx->refs++;
     *out_images = images;
     return TL_OK;
@@ -110,6 +110,15 @@ tl_status tl_images_open(tl_ctx *ctx, const char *path, int64_t offset, int64_t 
     return st;
 }
 
+tl_status tl_images_interleaved(tl_images *images, int64_t channels)
+{
+    if (channels < 1 || images->size % channels)
+        return tl_fail(images->ctx, TL_EINVAL, "images: %lld bytes of an image are not pixels of "
+                       "%lld channels", (long long)images->size, (long long)channels);
+    images->channels = channels;
+    return TL_OK;
+}
+
 int64_t tl_images_count(const tl_images *images) { return images->count; }
 int64_t tl_images_size(const tl_images *images) { return images->size; }
 
@@ -136,11 +145,24 @@ static tl_status read_pixels(const tl_images *images, int64_t i, uint8_t *pixels
     return TL_OK;
 }
 
-static tl_status copy_image(const tl_images *images, int64_t i, uint8_t *pixels)
+static tl_status copy_bytes(const tl_images *images, int64_t i, uint8_t *pixels)
 {
     if (!images->own) return read_pixels(images, i, pixels);
     memcpy(pixels, images->own + i * images->size, (size_t)images->size);
     return TL_OK;
+}
+
+/* Copies image i to pixels, channel by channel. */
+static tl_status copy_image(const tl_images *images, int64_t i, uint8_t *pixels)
+{
+    int64_t c = images->channels, n = images->size / c;
+    if (c == 1) return copy_bytes(images, i, pixels);
+    uint8_t *mixed = tl_alloc(images->ctx, (size_t)images->size);
+    if (!mixed) return TL_ENOMEM;
+    tl_status st = copy_bytes(images, i, mixed);
+    for (int64_t k = 0; st == TL_OK && k < images->size; k++) pixels[k] = mixed[k % n * c + k / n];
+    tl_release(images->ctx, mixed);
+    return st;
 }
 
 tl_status tl_images_pixels(const tl_images *images, int64_t i, uint8_t *pixels)

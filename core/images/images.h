@@ -11,6 +11,7 @@ struct tl_images {
     uint8_t *own; /* the pixels, one image after another; NULL: they are in a file */
     int fd;       /* the file, open for reading; -1: there is none */
     char *path;   /* its name, for messages */
+    int64_t channels; /* above 1: those of a pixel lie one after another, then the next pixel's */
     int64_t offset, stride; /* image i begins at byte offset + i stride of the file */
 };
 

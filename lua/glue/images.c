@@ -68,6 +68,28 @@ static int bytes(lua_State *L)
     return 1;
 }
 
+/* images:interleaved(channels) */
+static int interleaved(lua_State *L)
+{
+    glue_check(L, tl_images_interleaved(images(L, 1), luaL_checkinteger(L, 2)));
+    lua_settop(L, 1);
+    return 1;
+}
+
+/* images_alter(ids, {channels=, height=, width=}, operations, amounts, fill) */
+static int alter(lua_State *L)
+{
+    static const char *const known[] = {"channels", "height", "width", NULL};
+    int64_t given[3];
+    tl_tensor *ids = glue_tensor(L, 1);
+    glue_known(L, 2, known);
+    for (int i = 0; i < 3; i++) given[i] = glue_integer_field(L, 2, known[i], NULL);
+    tl_tensor *operations = glue_tensor(L, 3), *amounts = glue_tensor(L, 4);
+    tl_tensor *fill = glue_tensor(L, 5), **altered = glue_push_tensor(L);
+    return glue_result(L, tl_images_alter(ids, given[0], given[1], given[2], operations, amounts,
+                                          fill, altered));
+}
+
 /* pathfinder{size=, seed=, count= [, first=]}: images, labels, facts, paths */
 static int pathfinder(lua_State *L)
 {
@@ -89,7 +111,8 @@ static int pathfinder(lua_State *L)
 }
 
 static const luaL_Reg methods[] = {
-    {"count", count}, {"size", size}, {"batch", batch}, {"bytes", bytes}, {NULL, NULL},
+    {"count", count}, {"size", size}, {"batch", batch}, {"bytes", bytes},
+    {"interleaved", interleaved}, {NULL, NULL},
 };
 
 const glue_class glue_images_class = {"toeplab.images", release_images, methods, NULL};
@@ -97,6 +120,7 @@ const glue_class glue_images_class = {"toeplab.images", release_images, methods,
 const luaL_Reg glue_images_functions[] = {
     {"images", new_images},
     {"images_open", open_images},
+    {"images_alter", alter},
     {"pathfinder", pathfinder},
     {NULL, NULL},
 };

@@ -2,6 +2,7 @@
 -- the batches of a training run.
 local core = require "toeplab.core"
 local epochs = require "toeplab.tasks.epochs"
+local images = require "toeplab.tasks.images"
 local options = require "toeplab.base.options"
 local recorded = require "toeplab.tasks.recorded"
 local source = require "toeplab.tasks.source"
@@ -48,7 +49,9 @@ corpus.spec = spec -- for options.check
 
 -- Returns the sha256 of a corpus, equal to tl.corpus(name).hash, or of a task (tl.tasks). If the
 -- data is absent, raises a usage error on how to get it.
-function corpus.hash(name) return tasks.hash(name) or source.find(name).hash end
+function corpus.hash(name)
+  return tasks.hash(name) or images.hash(name) or source.find(name).hash
+end
 
 -- Encodes a text of characters or bytes as a whole, and splits it at fractions of its tokens.
 local function cut_ids(self, tok, part)

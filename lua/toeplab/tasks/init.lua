@@ -19,6 +19,7 @@ local modules = {
 }
 
 local tasks, hashes = { csv = require("toeplab.tasks.tables.csv").open, glue = glue.open,
+  images = require("toeplab.tasks.images").open,
   series = require("toeplab.tasks.tables.series").open }, {}
 for name, module in pairs(modules) do tasks[name], hashes[name] = module.open, module.hash end
 for _, name in ipairs(glue.names) do

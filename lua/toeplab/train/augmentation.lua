@@ -1,5 +1,5 @@
--- train/augmentation.lua: trains models of images on altered images: cropped, mirrored, partly
--- erased and mixed in pairs, with smoothed labels.
+-- train/augmentation.lua: trains models of images on altered images: changed by RandAugment,
+-- cropped, mirrored, partly erased and mixed in pairs, with smoothed labels.
 --
 -- All choices are drawn from the stream "augment", which checkpoints store, so that a resumed run
 -- sees the same images as an uninterrupted one.
@@ -42,6 +42,13 @@ local spec = options.declare "tl.augmentation" {
       .. "batches" },
   { "erasing", field { default = 0.0, min = 0, max = 1 },
     "probability that a box of an image, 2 to 33 % of its area, becomes noise" },
+  { "randaugment", field { default = 0.0, min = 0, max = 10 },
+    "magnitude of RandAugment, of 10: each image is altered by some of timm's 15 operations, each "
+      .. "with probability 1/2; 0: by none" },
+  { "randaugment_deviation", field { default = 0.5, min = 0, max = 10 },
+    "standard deviation of the magnitude, which is drawn for each operation" },
+  { "randaugment_operations", field { default = 2, min = 1, max = 15 },
+    "operations that are drawn for an image" },
   { "smoothing", field { default = 0.0, min = 0, max = 0.999 },
     "share of the label that is spread evenly over all classes" },
 }
@@ -67,6 +74,10 @@ local function new(given)
   if o.pad >= math.min(o.height, o.width) then
     error(("augmentation: pad is %d, wanted less than a side of images of %d x %d"):format(o.pad,
       o.height, o.width), 2)
+  end
+  if o.randaugment > 0 and #o.mean ~= 1 and #o.mean ~= 3 then
+    error(("augmentation: randaugment requires images of 1 or 3 channels, and mean has %d"):format(
+      #o.mean), 2)
   end
   return setmetatable({ opt = o, mean = per_channel(o.mean), deviation = per_channel(o.deviation),
     levels = core.affine(core.range(0, LEVELS - 1):reshape(LEVELS, 1), 1 / (LEVELS - 1), 0) },
@@ -144,8 +155,53 @@ local function erase(o, x)
   return x * core.affine(mask, -1, 1) + noise * mask
 end
 
+-- The 15 operations of RandAugment (Cubuk et al. 2020) as timm has them in its policies with inc1:
+-- the number of each in tl_alter (toeplab-lab.h), and its amount from the level, of 0 to 1, and a
+-- random sign.
+local function none() return 0 end
+local function factor(level, sign) return math.max(0.1, 1 + 0.9 * level * sign) end
+local function shear(level, sign) return 0.3 * level * sign end
+local function shift(level, sign) return 0.45 * level * sign end
+
+local operations = {
+  { 1, none },                                                              -- autocontrast
+  { 2, none },                                                              -- equalize
+  { 3, none },                                                              -- invert
+  { 4, function(level) return 4 - math.floor(4 * level) end },              -- posterize
+  { 5, function(level) return 256 - math.min(256, math.floor(256 * level)) end }, -- solarize
+  { 6, function(level) return math.min(128, math.floor(110 * level)) end }, -- solarize, add
+  { 7, factor }, { 8, factor },                                             -- colour, contrast
+  { 9, factor }, { 10, factor },                                            -- brightness, sharpness
+  { 11, function(level, sign) return 30 * level * sign end },               -- rotate
+  { 12, shear }, { 13, shear }, { 14, shift }, { 15, shift },               -- by x and by y
+}
+
+-- Returns ids whose images are altered by operations of RandAugment. Beyond the edge is the mean
+-- colour. In timm the crop and the mirroring come before, here after.
+local function rand_augment(o, ids)
+  local stream, chosen, amounts, fill = streams.get "augment", {}, {}, {}
+  for i = 1, ids:dim(1) do
+    chosen[i], amounts[i] = {}, {}
+    for k = 1, o.randaugment_operations do
+      local operation = operations[stream:below(#operations) + 1]
+      local applied, sign = stream:below(2), 2 * stream:below(2) - 1
+      local deviate = math.sqrt(-2 * math.log(1 - stream:unit()))
+        * math.cos(2 * math.pi * stream:unit())
+      local level = o.randaugment + o.randaugment_deviation * deviate
+      level = math.max(0, math.min(level, 10)) / 10
+      chosen[i][k] = applied * operation[1]
+      amounts[i][k] = operation[2](level, sign)
+    end
+  end
+  for i, mean in ipairs(o.mean) do
+    fill[i] = math.floor(math.max(0, math.min(255 * mean, 255)) + 0.5)
+  end
+  return core.images_alter(ids, { channels = #o.mean, height = o.height, width = o.width },
+    core.ids(chosen), core.tensor(amounts), core.ids(fill))
+end
+
 -- Returns normalised images: ids [b, c height width] -> x [b,c,height,width]. With altered, they
--- are cropped, mirrored and erased at random.
+-- are changed by RandAugment, cropped, mirrored and erased at random.
 function Augmentation:images(ids, altered)
   local o, b, c = self.opt, ids:dim(1), #self.opt.mean
   local n = o.height * o.width
@@ -153,6 +209,7 @@ function Augmentation:images(ids, altered)
     error(("augmentation: ids are %s, wanted [b,%d]: %d channels of %d x %d"):format(tostring(ids),
       c * n, c, o.height, o.width), 2)
   end
+  if altered and o.randaugment > 0 then ids = rand_augment(o, ids) end
   local x = self.levels:gather(ids):reshape(b, c, o.height, o.width)
   if altered and (o.pad > 0 or o.flip) then x = move(o, x) end
   x = (x - self.mean) / self.deviation

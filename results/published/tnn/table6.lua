@@ -18,7 +18,7 @@ return {
     { "Transformer", 72.20, 5.7, 79.90, 22.0, where = { model = "transformer" } },
     { "TNN", 72.29, 6.4, 79.20, 23.4, where = { model = "tnn" } },
   },
-  setting = { task = "imagenet", layers = 12, patch = 16, batch = 2048, rpe_dim = 48,
+  setting = { data = "imagenet", layers = 12, patch = 16, batch = 2048, rpe_dim = 48,
     rpe_layers = 1 },
   notes = {
     "Table 12 says learning rate 2.5e-4, weight decay 0.1, 5 epochs of warm-up, clip 1.0, "

@@ -159,6 +159,60 @@ static void wrong_numbers(void)
     tl_images_free(images);
 }
 
+static void interleaved_channels(void)
+{
+    tl_images *images = NULL;
+    CHECK_STATUS(tl_images_new(ctx, "abcdefghijkl", 12, 6, &images), TL_OK);
+    CHECK_STATUS(tl_images_interleaved(images, 4), TL_EINVAL);
+    CHECK(strstr(tl_errmsg(ctx), "6 bytes of an image are not pixels of 4 channels"));
+    CHECK_STATUS(tl_images_interleaved(images, 3), TL_OK);
+    CHECK(batch_is(images, 2, (int32_t[]){1, 0},
+                   (int32_t[]){'g', 'j', 'h', 'k', 'i', 'l', 'a', 'd', 'b', 'e', 'c', 'f'}));
+    tl_images_free(images);
+}
+
+enum { BATCH = 7, SIZE = 3 * 6 * 5 };
+
+/* Alters images of any levels by each operation in turn, on the threads of c. */
+static void alter_all(tl_ctx *c, int32_t *levels)
+{
+    tl_tensor *ids, *operations, *amounts, *fill, *y;
+    CHECK_STATUS(tl_tensor_new_host(c, TL_I32, 2, (int64_t[]){BATCH, SIZE}, &ids), TL_OK);
+    CHECK_STATUS(tl_tensor_new_host(c, TL_I32, 2, (int64_t[]){BATCH, 2}, &operations), TL_OK);
+    CHECK_STATUS(tl_tensor_new_host(c, TL_F32, 2, (int64_t[]){BATCH, 2}, &amounts), TL_OK);
+    CHECK_STATUS(tl_tensor_new_host(c, TL_I32, 1, (int64_t[]){3}, &fill), TL_OK);
+    for (int i = 0; i < BATCH * SIZE; i++) tl_tensor_i32(ids)[i] = i * 37 % 256;
+    for (int i = 0; i < 2 * BATCH; i++) {
+        tl_tensor_i32(operations)[i] = i + 2;
+        tl_tensor_f32(amounts)[i] = 0.3f;
+    }
+    for (int i = 0; i < 3; i++) tl_tensor_i32(fill)[i] = 9;
+    CHECK_STATUS(tl_images_alter(ids, 3, 6, 5, operations, amounts, fill, &y), TL_OK);
+    memcpy(levels, tl_tensor_ci32(y), BATCH * SIZE * sizeof *levels);
+    tl_tensor_free(y);
+    CHECK_STATUS(tl_images_alter(ids, 3, 5, 5, operations, amounts, fill, &y), TL_ESHAPE);
+    CHECK_STATUS(tl_images_alter(ids, 2, 9, 5, operations, amounts, fill, &y), TL_EINVAL);
+    CHECK_STATUS(tl_images_alter(ids, 3, 6, 5, operations, operations, fill, &y), TL_ETYPE);
+    tl_tensor_i32(ids)[3] = 256;
+    CHECK_STATUS(tl_images_alter(ids, 3, 6, 5, operations, amounts, fill, &y), TL_EINVAL);
+    CHECK(strstr(tl_errmsg(c), "level 3 is 256, not in 0..255"));
+    tl_tensor_free(ids);
+    tl_tensor_free(operations);
+    tl_tensor_free(amounts);
+    tl_tensor_free(fill);
+}
+
+static void altered_by_any_number_of_threads(void)
+{
+    int32_t one[BATCH * SIZE], three[BATCH * SIZE];
+    tl_ctx *other = NULL;
+    CHECK_STATUS(tl_ctx_new(3, &other), TL_OK);
+    alter_all(ctx, one);
+    alter_all(other, three);
+    tl_ctx_free(other);
+    CHECK(!memcmp(one, three, sizeof one));
+}
+
 int main(void)
 {
     if (!scratch_new() || tl_ctx_new(1, &ctx) != TL_OK) return 1;
@@ -168,6 +222,8 @@ int main(void)
         {"a file that is cut short", a_file_that_is_cut_short},
         {"wrong files", wrong_files},
         {"wrong numbers", wrong_numbers},
+        {"interleaved channels", interleaved_channels},
+        {"altered by any number of threads", altered_by_any_number_of_threads},
         {0},
     });
     failed |= tl_memory_info(ctx).tensors != 0;

@@ -36,6 +36,27 @@ t.test("own-data.md: its experiment learns from its table, and a folder is a cor
   end)
 end)
 
+t.test("own-data.md: its images are classified, and image.lua takes them", function()
+  t.in_folder(function(folder)
+    for i = 0, 29 do
+      local class = ("%s/photos/%s"):format(folder, i % 2 == 0 and "cat" or "dog")
+      assert(core.sys.mkdir(class))
+      t.write(("%s/%d.pgm"):format(class, i), "P5 8 8 255\n" .. string.char(i + 1):rep(64))
+    end
+    t.write(folder .. "/photos.lua", block(page "own-data", "lua", "-- photos.lua"))
+    t.write(folder .. "/image.lua", t.read "../../experiments/image.lua")
+    local function run(line)
+      local said, code = t.shell(("cd '%s' && '%s' run %s 2>&1"):format(folder,
+        core.sys.executable(), line))
+      t.ok(code == 0, said)
+      return said
+    end
+    t.holds(run "photos.lua steps=2 seeds=1 dim=8 batch=4", "2 trials: 2 done", "ridge_accuracy")
+    t.holds(run "image.lua scale=smoke data=./photos patch=4 seeds=1 model=tnn",
+      "1 trial: 1 done", "test_accuracy")
+  end)
+end)
+
 t.test("own-data.md: its series is predicted", function()
   local text = page "own-data"
   t.in_folder(function(folder)

@@ -28,7 +28,7 @@ t.test("a value that makes no sense ends a run before any trial", function()
     ["lra.lua padding=none task=pathfinder"] = "padding: known are masked and seen",
     ["lra.lua train=-1"] = "train must be at least 0",
     ["lra.lua cycle=-1"] = "cycle must be at least 0",
-    ["image.lua task=pathfinder"] = "task: there is no row 'pathfinder' %(present: cifar, ",
+    ["image.lua data=pathfinder"] = "data = pathfinder: known are cifar, cifar%-part and ",
     ["pathfinder-conv.lua size=64"] = "size must be 32 or 128",
     ["pathfinder-conv.lua images=0"] = "images must be at least 1",
     ["pathfinder-conv.lua window=4"] = "window must be at least 5",

@@ -287,7 +287,8 @@ return tl.experiment "images" {
   checkpoint = { steps = 2 },
   trial = function(t, c)
     local a = tl.augmentation { height = 4, width = 4, mean = { 0.5 }, deviation = { 0.5 },
-      pad = 1, flip = true, mixup = 0.5, cutmix = 1.0, erasing = 0.5, smoothing = 0.1 }
+      pad = 1, flip = true, mixup = 0.5, cutmix = 1.0, erasing = 0.5, smoothing = 0.1,
+      randaugment = 9.0 }
     local model = tl.models.tnn_image { classes = 2, channels = 1, patch = 2, grid = { 2, 2 },
       layers = 1, dim = 4, rpe_dim = 4, backend = "naive", dropout = 0.1 }
     local opt, rows = tl.optim.adam(model, { lr = 0.02 }), {}
@@ -304,6 +305,145 @@ return tl.experiment "images" {
   report = function() end,
 }
 ]]
+
+-- An image of three channels of 4 x 5, and what Pillow 9.4 makes of it: number and amount of the
+-- operation -> levels. Beyond the edge is (10, 20, 30).
+local function pillow_image()
+  local list = {}
+  for c = 0, 2 do
+    for i = 0, 3 do
+      for j = 0, 4 do list[#list + 1] = (i * 37 + j * 91 + c * 50) % 256 end
+    end
+  end
+  return list
+end
+
+local pillow = {
+  { 11, 27, {
+    10, 182, 69, 65, 161, 34, 179, 181, 80, 180, 38, 138, 37, 39, 184, 57, 153, 149, 36, 10, 20,
+    255, 101, 135, 213, 89, 151, 0, 148, 239, 88, 203, 74, 119, 112, 107, 199, 201, 96, 20, 30,
+    46, 67, 217, 241, 165, 189, 63, 176, 31, 138, 128, 60, 220, 139, 188, 93, 34, 179, 30 } },
+  { 12, 0.25, {
+    10, 113, 168, 12, 116, 63, 189, 162, 63, 158, 155, 56, 29, 155, 10, 206, 50, 105, 208, 10,
+    60, 163, 218, 62, 166, 135, 121, 14, 151, 208, 205, 106, 79, 205, 20, 255, 100, 180, 34, 20,
+    113, 177, 20, 137, 216, 185, 171, 64, 201, 255, 57, 38, 189, 95, 30, 57, 114, 233, 84, 30 } },
+  { 7, 1.75, {
+    0, 60, 173, 0, 77, 6, 97, 255, 23, 114, 43, 156, 0, 60, 173, 80, 193, 6, 97, 255, 56, 147,
+    255, 73, 164, 93, 184, 0, 110, 201, 130, 243, 56, 147, 255, 167, 255, 93, 184, 0, 144, 235,
+    0, 161, 252, 181, 255, 50, 198, 255, 218, 0, 144, 235, 0, 255, 0, 181, 255, 50 } },
+  { 8, 0.5, {
+    63, 109, 154, 72, 117, 82, 127, 173, 90, 136, 100, 146, 63, 109, 154, 119, 164, 82, 127, 173,
+    88, 134, 179, 97, 142, 107, 152, 70, 115, 161, 125, 171, 88, 134, 179, 144, 189, 107, 152,
+    70, 113, 159, 76, 122, 167, 132, 177, 95, 140, 186, 150, 68, 113, 159, 76, 169, 86, 132, 177,
+    95 } },
+  { 10, 1.75, {
+    0, 91, 182, 17, 108, 37, 143, 255, 24, 145, 74, 194, 0, 76, 182, 111, 202, 37, 128, 219, 50,
+    141, 232, 67, 158, 87, 207, 0, 89, 195, 124, 255, 5, 156, 232, 161, 252, 87, 178, 13, 100,
+    191, 26, 117, 208, 137, 255, 33, 169, 245, 174, 0, 85, 220, 26, 211, 46, 137, 228, 63 } },
+  { 1, 0, {
+    0, 105, 211, 19, 125, 43, 149, 255, 62, 168, 86, 192, 0, 105, 211, 129, 235, 43, 149, 255,
+    39, 136, 233, 57, 154, 78, 176, 0, 97, 194, 118, 215, 39, 136, 233, 157, 255, 78, 176, 0, 98,
+    196, 18, 116, 215, 138, 236, 58, 156, 255, 178, 0, 98, 196, 18, 218, 39, 138, 236, 58 } },
+  { 2, 0, {
+    0, 91, 182, 17, 108, 37, 128, 219, 54, 145, 74, 165, 0, 91, 182, 111, 202, 37, 128, 219, 50,
+    141, 232, 67, 158, 87, 178, 13, 104, 195, 124, 215, 50, 141, 232, 161, 252, 87, 178, 13, 100,
+    191, 26, 117, 208, 137, 228, 63, 154, 245, 174, 9, 100, 191, 26, 211, 46, 137, 228, 63 } },
+}
+
+local function operate(list, number, amount, size)
+  size = size or { channels = 3, height = 4, width = 5 }
+  return core.images_alter(core.ids { list }, size, core.ids { { number } },
+    core.tensor { { amount } }, core.ids(size.channels == 3 and { 10, 20, 30 } or { 9 }))
+    :totable()[1]
+end
+
+t.test("operations of RandAugment: the levels that Pillow computes", function()
+  for _, case in ipairs(pillow) do
+    t.eq(operate(pillow_image(), case[1], case[2]), case[3])
+  end
+end)
+
+t.test("operations of RandAugment: by their definitions", function()
+  local x = pillow_image()
+  local function levels(number, amount, fn)
+    local want = {}
+    for i, level in ipairs(x) do want[i] = fn(level, i) end
+    t.eq(operate(x, number, amount), want)
+  end
+  local function pixel(c, i, j) return x[(c * 4 + i) * 5 + j + 1] end
+  local fill = { 10, 20, 30 }
+  -- Checks a movement of whole pixels: pixel (i, j) comes from place(i, j).
+  local function moved(number, amount, place)
+    levels(number, amount, function(_, k)
+      local c, i, j = (k - 1) // 20, (k - 1) // 5 % 4, (k - 1) % 5
+      i, j = place(i, j)
+      return i >= 0 and i < 4 and j >= 0 and j < 5 and pixel(c, i, j) or fill[c + 1]
+    end)
+  end
+  for number = 0, 15 do -- amounts that change nothing
+    local same = { [4] = 8, [5] = 256, [7] = 1, [8] = 1, [9] = 1, [10] = 1 }
+    if number < 1 or number > 3 then
+      levels(number, same[number] or 0, function(v) return v end)
+    end
+  end
+  levels(3, 0, function(v) return 255 - v end)
+  levels(4, 3, function(v) return v // 32 * 32 end)
+  levels(5, 100, function(v) return v >= 100 and 255 - v or v end)
+  levels(6, 99, function(v) return v < 128 and math.min(v + 99, 255) or v end)
+  levels(9, 0.5, function(v) return v // 2 end)
+  levels(9, 1.5, function(v) return math.min(v + v // 2, 255) end)
+  moved(11, 180, function(i, j) return 3 - i, 4 - j end)
+  moved(12, 2, function(i, j) return i, j + 2 * i + 1 end)
+  moved(13, -2, function(i, j) return i - 2 * j - 1, j end)
+  moved(15, -0.25, function(i, j) return i - 1, j end)
+  -- half a pixel along a ramp; one channel; a channel of one level stays
+  local grey = { channels = 1, height = 1, width = 8 }
+  t.eq(operate({ 0, 10, 20, 30, 40, 50, 60, 70 }, 14, 1 / 16, grey)[4], 35)
+  t.eq(operate({ 1, 2, 3, 4, 5, 6, 7, 8 }, 14, 0.25, grey), { 3, 4, 5, 6, 7, 8, 9, 9 })
+  t.eq(operate({ 1, 3, 5, 7, 9, 11, 13, 15 }, 7, 1.9, grey), { 1, 3, 5, 7, 9, 11, 13, 15 })
+  for _, number in ipairs { 1, 2 } do
+    t.eq(operate({ 7, 7, 7, 7, 7, 7, 7, 7 }, number, 0, grey), { 7, 7, 7, 7, 7, 7, 7, 7 })
+  end
+  -- each image by its own operations, one after the other
+  t.eq(core.images_alter(core.ids { { 8, 250 }, { 8, 250 } }, { channels = 1, height = 1,
+    width = 2 }, core.ids { { 3, 4 }, { 0, 6 } }, core.tensor { { 0, 1 }, { 0, 9 } },
+    core.ids { 0 }), { { 128, 0 }, { 17, 250 } })
+end)
+
+t.test("RandAugment draws timm's operations, half of them, with increasing amounts", function()
+  local o = { height = 2, width = 3, mean = { 0.5 }, deviation = { 1 }, randaugment = 9.0 }
+  local rows, chosen, amounts, counts = {}, {}, {}, {}
+  for i = 1, 300 do rows[i] = { i % 256, 3, 90, 200, 17, 255 - i % 256 } end
+  tl.seed(5)
+  local x = tl.augmentation(o):images(core.ids(rows), true)
+  local draws = core.stream(5, "augment")
+  for i = 1, 300 do
+    chosen[i], amounts[i] = {}, {}
+    for k = 1, 2 do
+      local number, applied, sign = draws:below(15) + 1, draws:below(2), draws:below(2) * 2 - 1
+      local radius = math.sqrt(-2 * math.log(1 - draws:unit()))
+      local m = 9 + 0.5 * radius * math.cos(2 * math.pi * draws:unit())
+      m = math.min(m, 10)
+      local amount = 0 -- as timm's functions, by the magnitude m of 10
+      if number == 4 then amount = 4 - (m * 4 // 10)
+      elseif number == 5 then amount = 256 - (m * 256 // 10)
+      elseif number == 6 then amount = m * 110 // 10
+      elseif number >= 7 and number <= 10 then amount = math.max(0.1, 1 + sign * m * 0.09)
+      elseif number == 11 then amount = sign * m * 3
+      elseif number == 12 or number == 13 then amount = sign * m * 0.03
+      elseif number >= 14 then amount = sign * m * 0.045 end
+      chosen[i][k], amounts[i][k] = applied * number, amount
+      counts[chosen[i][k]] = (counts[chosen[i][k]] or 0) + 1
+    end
+  end
+  local want = core.images_alter(core.ids(rows), { channels = 1, height = 2, width = 3 },
+    core.ids(chosen), core.tensor(amounts), core.ids { 128 }):totable()
+  for i, row in ipairs(x:reshape(300, 6):totable()) do
+    for j, value in ipairs(row) do t.eq(value, want[i][j] / 255 - 0.5, 1e-6) end
+  end
+  t.ok(counts[0] > 240 and counts[0] < 360, counts[0])
+  for number = 1, 15 do t.ok(counts[number] > 5, number) end
+end)
 
 t.test("a stopped run resumes with the same images", function()
   local function losses(moments)
@@ -332,6 +472,11 @@ t.test("wrong options and images are clear errors", function()
   for _, alpha in ipairs { 0.001, 4 } do
     make { mixup = alpha } :altered { ids = random_ids(5), labels = core.ids { 0, 1, 2, 0, 1 } }
   end
+  t.raises(make, "randaugment requires images of 1 or 3 channels, and mean has 2",
+    { randaugment = 9.0 })
+  t.raises(core.images_alter, "operation 1 is 16, not in 0..15", core.ids { { 1 } },
+    { channels = 1, height = 1, width = 1 }, core.ids { { 16 } }, core.tensor { { 0 } },
+    core.ids { 0 })
   t.raises(make, "pad is 4, wanted less than a side of images of 4 x 5", { pad = 4 })
   t.raises(make().images, "wanted %[b,40%]: 2 channels of 4 x 5", make(), core.ids { { 1, 2 } })
 end)

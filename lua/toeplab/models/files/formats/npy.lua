@@ -38,8 +38,10 @@ local function dimensions(path, text)
   return dims
 end
 
--- Reads the array in the bytes first .. last-1 of the open file at path; messages call it who.
-local function read_array(who, path, file, first, last)
+-- Returns what the header of the array in the bytes first .. last-1 of an open file says: {kind=
+-- (core.raw_read's), dims=, fortran= (whether the first axis varies fastest), offset= (where the
+-- elements begin)}. Messages call the array who.
+local function read_header(who, file, first, last)
   file:seek("set", first)
   local start = file:read(10) or ""
   if #start < 10 or start:sub(1, 6) ~= MAGIC then bad(who, "is not a .npy file of NumPy") end
@@ -67,17 +69,29 @@ local function read_array(who, path, file, first, last)
       last - offset - length, description, shape, bytes)
   end
   if #dims > 6 then bad(who, "has %d dimensions, but a tensor has at most 6", #dims) end
+  return { kind = kind, dims = dims, fortran = order == "True" and #dims > 1,
+    offset = offset + length }
+end
+
+-- Reads the array in the bytes first .. last-1 of the open file at path; messages call it who.
+local function read_array(who, path, file, first, last)
+  local about = read_header(who, file, first, last)
+  local kind, dims = about.kind, about.dims
   local entry = who:sub(#path + 3) -- of an archive
   entry = entry ~= "" and entry .. ": " or ""
-  if order ~= "True" or #dims < 2 then
-    return raw_file.elements(path, entry, offset + length, kind, dims)
-  end
+  if not about.fortran then return raw_file.elements(path, entry, about.offset, kind, dims) end
   if kind:sub(1, 1) ~= "F" then
     bad(who, "holds integers in Fortran order; write it with numpy.ascontiguousarray")
   end
   local back, axes = {}, {} -- the first axis varies fastest
   for i = 1, #dims do back[i], axes[i] = dims[#dims + 1 - i], #dims + 1 - i end
-  return raw_file.elements(path, entry, offset + length, kind, back):permute(axes)
+  return raw_file.elements(path, entry, about.offset, kind, back):permute(axes)
+end
+
+-- Returns the header of the .npy file at path, as read_header.
+function npy.header(path)
+  local file <close>, size = raw_file.open(path)
+  return read_header(path, file, 0, size)
 end
 
 -- Returns the array in the .npy file at path as a tensor, float32 or int32.
