@@ -3,15 +3,18 @@
 --
 -- The forward pass is timed: of a backend's operator with given coefficients, of other mixers in a
 -- block without a channel mixer, whose embedding takes n d. A mixer stops before the length at
--- which a call would take longer than limit. Exponents are fitted to the lengths from fit_from on;
--- the table compares them with the formula's exponents over the same lengths.
+-- which a call would take longer than limit, or more than 4 GiB. Exponents are fitted to the
+-- lengths from fit_from on; the table compares them with the formula's exponents over the same
+-- lengths.
 local tl = require "toeplab"
 
 -- The values of the key mixer: backends, and mixers of other rows of the table.
 local backends = { "naive", "matrix", "fft", "ski", "fd" }
-local mixers = { "attention", "linear_attention", "conv", "s4" }
+local mixers = { "attention", "linear_attention", "conv", "s4", "gru", "gmlp", "fnet" }
 local is_mixer = {}
 for _, name in ipairs(mixers) do is_mixer[name] = true end
+
+local MOST = 4 * 2 ^ 30 -- bytes
 
 local function squares(n) return n * n end
 local function loglinear(n) return n * math.log(n) end
@@ -27,6 +30,8 @@ local claims = {
   attention = { "n^2 d", squares, "n^2 d", squares },
   linear_attention = { "n d^2", linear, "n d", linear }, conv = { "n e d", linear, "n d", linear },
   s4 = { "n d log n", loglinear, "n d", linear },
+  gru = { "n d^2", linear, "n d", linear }, gmlp = { "n^2 d", squares, "n^2 d", squares },
+  fnet = { "n d log n", loglinear, "n d", linear },
 }
 
 -- Measures one forward pass of a block with a mixer, as tl.cost.operator an operator.
@@ -37,7 +42,9 @@ local function cost_of_mixer(c, n)
     local model
     result.bytes = tl.cost.bytes(function()
       model = tl.models.tnn_classifier { vocab = 256, classes = 2, layers = 1, dim = c.dim,
-        mixer = c.mixer, layout = "none", channel = "none", causal = c.causal }
+        mixer = c.mixer, layout = "none", channel = "none",
+        causal = c.causal or c.mixer == "gru", max_length = n,
+        mixer_options = c.mixer == "gmlp" and { max_length = n } or nil }
       model:eval()
       model(ids)
     end)
@@ -95,6 +102,10 @@ return tl.experiment "complexity" {
     for i, n in ipairs(c.lengths) do
       if last and last * 4 > c.limit then -- at twice the n a call takes at most 4 times as long
         t:say("stops before n = %d: a call would take up to %.1f s", n, last * 4)
+        break
+      end
+      if i > 1 and bytes[i - 1] * 4 > MOST then
+        t:say("stops before n = %d: a call would take up to %.1f GiB", n, bytes[i - 1] / 2 ^ 28)
         break
       end
       local cost = cost_at(c, n)

@@ -181,7 +181,7 @@ t.test("time and memory are measured by length; who is too slow stops, and says 
         local log = choose(trials, { mixer = mixer })[1].logs[metric]
         return cost.exponent(log.at, log.values, 512)
       end
-      t.eq(#trials, 9)
+      t.eq(#trials, 12)
       t.ok(exponent("naive", "seconds") and exponent("fft", "seconds"))
       within(exponent("fft", "bytes"), 1, 0.1, "the exponent of fft's memory")
       within(exponent("fd", "bytes"), 1, 0.1, "the exponent of fd's memory")
