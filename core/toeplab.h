@@ -296,6 +296,8 @@ typedef enum tl_binary_kind {
 ** NaN differs from everything. POW_BASE and POW_EXPONENT are the derivatives of a^b by a, which is
 ** 0 for b = 0, and by b, which is 0 for a = 0 and b >= 0; they have no gradient either. */
 TL_API tl_status tl_binary(tl_binary_kind kind, tl_tensor *a, tl_tensor *b, tl_tensor **out_y);
+/* y = x as float32, rounded beyond 2^24; no gradient.   x int32 */
+TL_API tl_status tl_to_float(tl_tensor *x, tl_tensor **out_y);
 /* y = a where cond is not 0 (a NaN is not), else b; broadcast together. No gradient for cond. */
 TL_API tl_status tl_where(tl_tensor *cond, tl_tensor *a, tl_tensor *b, tl_tensor **out_y);
 /* y = scale x + shift */

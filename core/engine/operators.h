@@ -19,6 +19,7 @@
     X(unary_grad, T(F32, x) T(F32, dy), T(F32, dx), N(kind), ) \
     X(binary, T(F32, a) T(F32, b), T(F32, y), N(kind), ) \
     X(pick, T(F32, a) T(F32, y) T(F32, dy), T(F32, da), , ) \
+    X(to_float, T(I32, x), T(F32, y), , ) \
     X(reduce_to, T(F32, x), T(F32, y), N(add), ) \
     X(affine, T(F32, x), T(F32, y), , R(scale) R(shift)) \
     X(axpy, T(F32, x), T(F32, y), , R(scale)) \

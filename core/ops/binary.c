@@ -92,6 +92,25 @@ tl_status tl_cpu_binary(tl_ctx *ctx, const tl_args *a)
     return TL_OK;
 }
 
+/* y = x, int32 */
+tl_status tl_cpu_to_float(tl_ctx *ctx, const tl_args *a)
+{
+    const int32_t *x = I32(a->to_float.x);
+    float         *y = F32(a->to_float.y);
+    (void)ctx;
+    for (int64_t i = 0; i < a->to_float.y->len; i++) y[i] = (float)x[i];
+    return TL_OK;
+}
+
+tl_status tl_to_float(tl_tensor *x, tl_tensor **out_y)
+{
+    if (x->type != TL_I32) return tl_fail(x->ctx, TL_ETYPE, "to_float: x is float32 already");
+    tl_args   a = {.to_float = {.x = x}};
+    tl_status st = tl_new(x->ctx, TL_F32, x->ndim, x->dims, &a.to_float.y);
+    if (st == TL_OK) st = tl_launch(x->ctx, TL_OP_to_float, &a);
+    return tl_finish(st, a.to_float.y, out_y);
+}
+
 /* The gradient of a maximum or minimum: da = dy where the result y equals a, broadcast, or a is
 ** NaN, and 0 elsewhere. */
 tl_status tl_cpu_pick(tl_ctx *ctx, const tl_args *args)
@@ -296,7 +315,9 @@ tl_status tl_binary(tl_binary_kind kind, tl_tensor *a, tl_tensor *b, tl_tensor *
     if ((int)kind < 0 || kind >= TL_BINARY_KINDS)
         return tl_fail(ctx, TL_EINVAL, "binary: no operation %d", (int)kind);
     if (a->type != TL_F32 || b->type != TL_F32)
-        return tl_fail(ctx, TL_ETYPE, "%s: operands are not both float32", names[kind]);
+        return tl_fail(ctx, TL_ETYPE, "%s: the operands are %s and %s, and must be float32",
+                       names[kind], a->type == TL_F32 ? "float32" : "int32",
+                       b->type == TL_F32 ? "float32" : "int32");
     tl_status st = broadcast(ctx, names[kind], a, b, &ndim, dims);
     if (st != TL_OK) return st;
     tl_args args = {.binary = {.a = a, .b = b, .kind = kind},

@@ -49,6 +49,20 @@ tl_status gpu_binary(tl_ctx *ctx, const tl_args *a)
     return launched(ctx, "binary");
 }
 
+static __global__ void to_float_each(const int32_t *x, float *y, int64_t n)
+{
+    EACH(i, n) y[i] = (float)x[i];
+}
+
+/* y = x, int32 */
+tl_status gpu_to_float(tl_ctx *ctx, const tl_args *a)
+{
+    int64_t n = a->to_float.y->len;
+    if (n == 0) return TL_OK;
+    LAUNCH(to_float_each, blocks_for(n), THREADS, I32(a->to_float.x), F32(a->to_float.y), n);
+    return launched(ctx, "to_float");
+}
+
 static __global__ void pick_each(tl_walk w, const float *a, const float *y, const float *dy,
                                  float *da, int64_t n)
 {

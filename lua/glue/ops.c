@@ -57,11 +57,35 @@ static tl_tensor *operand(lua_State *L, int arg)
     return *t;
 }
 
-/* a + b, max(a, b), ... of two tensors, or a tensor and a number; upvalue 2 is the kind. */
+/* Replaces an int32 tensor at arg by its values in float32. */
+static void as_float(lua_State *L, int arg)
+{
+    if (lua_type(L, arg) == LUA_TNUMBER) return;
+    tl_tensor *x = glue_tensor(L, arg);
+    if (tl_tensor_type(x) != TL_I32) return;
+    tl_tensor **y = glue_push_tensor(L);
+    glue_result(L, tl_to_float(x, y));
+    lua_replace(L, arg);
+}
+
+/* x:float() -> x as float32, x itself where it is */
+static int to_float(lua_State *L)
+{
+    (void)glue_tensor(L, 1);
+    glue_last(L, 1);
+    as_float(L, 1);
+    lua_settop(L, 1);
+    return 1;
+}
+
+/* a + b, max(a, b), ... of two tensors, or a tensor and a number; comparisons take int32 tensors,
+** too. Upvalue 2 is the kind. */
 static int arithmetic(lua_State *L)
 {
     int kind = KIND(L), number = lua_type(L, 1) == LUA_TNUMBER ? 1 : 2;
     lua_settop(L, 2);
+    if (kind >= TL_BINARY_LT && kind <= TL_BINARY_NE)
+        for (int arg = 1; arg <= 2; arg++) as_float(L, arg);
     if (lua_type(L, number) == LUA_TNUMBER) {
         (void)glue_tensor(L, 3 - number);
         if (kind <= TL_BINARY_MUL) return with_number(L, number);
@@ -307,5 +331,6 @@ const luaL_Reg glue_ops_functions[] = {
 
 const luaL_Reg glue_ops_methods[] = {
     {"reshape", reshape}, {"transpose", transpose}, {"permute", permute}, {"narrow", narrow},
-    {"argsort", argsort}, {"topk", topk},           METHODS(GLUE_ENTRY){NULL, NULL},
+    {"argsort", argsort}, {"topk", topk},           {"float", to_float},
+    METHODS(GLUE_ENTRY){NULL, NULL},
 };

@@ -40,7 +40,7 @@ pytorch.ours = {
   requires_grad_ = "x:require_grad()", fill_ = "x:fill(v)", zero_ = "x:fill(0)",
   copy_ = "x:copy(y)", autograd = "tl.func, tl.grad", set_grad_enabled = "tl.no_grad(fn, ...)",
   Module = "tl.nn.class", Linear = "tl.nn.Linear", functional = "tl", device = device,
-  Adam = "tl.optim.adam", AdamW = "tl.optim.adam", float = "tl.tensor(ids:totable())",
+  Adam = "tl.optim.adam", AdamW = "tl.optim.adam", float = "ids:float()",
   int = "tl.ids(x:totable())", tril = "tl.where(tl.ge(i:reshape(n, 1), i), x, tl.zeros(1)), where "
     .. "i = tl.range(1, n)", triu = "tl.where(tl.le(i:reshape(n, 1), i), x, tl.zeros(1)), where "
     .. "i = tl.range(1, n)",

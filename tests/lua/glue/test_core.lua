@@ -29,7 +29,7 @@ test("all names are there", function()
   check_names(core.zeros(1), [[
     shape dim ndim numel type item get totable copy fill clone view close sum mean amax argmax
     cumsum reshape transpose permute narrow gather require_grad requires_grad grad set_grad
-    backward]], "a tensor")
+    backward float]], "a tensor")
   check_names(core.stream(1, "x"),
     "uniform normal permutation below unit dropout sample state set_state", "a stream")
   for _, name in ipairs(core.unary_names()) do
