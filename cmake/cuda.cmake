@@ -1,13 +1,26 @@
-# cuda.cmake - builds the device for NVIDIA GPUs where nvcc is found, for the common GPUs and, as
-# PTX, for later ones. The tests run the same sources on the CPU, compiled as C++
-# (tests/device/emulate.h).
+# cuda.cmake - builds the device for NVIDIA GPUs where nvcc and a GPU are found, or where options
+# request it, for the common GPUs and, as PTX, for later ones. The tests run the same sources on the
+# CPU, compiled as C++ (tests/device/emulate.h).
 include(CheckLanguage)
 file(GLOB CUDA_SOURCES CONFIGURE_DEPENDS core/*/*.cu backends/*.cu
   backends/*/*.cu)
 
+# Without a GPU the kernels would be most of the time of a first build, and nothing would run them.
+# A compiler or architectures in the options, or a compiler that an earlier build found, request it.
+find_program(NVIDIA_SMI nvidia-smi)
+mark_as_advanced(NVIDIA_SMI)
+set(WANTED OFF)
+if(NVIDIA_SMI OR EXISTS /dev/nvidiactl OR EXISTS /dev/dxg OR DEFINED CMAKE_CUDA_COMPILER
+    OR DEFINED CMAKE_CUDA_ARCHITECTURES)
+  set(WANTED ON)
+endif()
+option(TL_CUDA "build the device for NVIDIA GPUs where nvcc is found" ${WANTED})
+
 set(HAS_CUDA OFF)
-check_language(CUDA)
-if(CMAKE_CUDA_COMPILER AND NOT TL_SANITIZE)
+if(TL_CUDA)
+  check_language(CUDA)
+endif()
+if(TL_CUDA AND CMAKE_CUDA_COMPILER AND NOT TL_SANITIZE)
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
     set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
   endif()
@@ -29,7 +42,7 @@ if(TARGET CUDA::cublas AND TARGET CUDA::cufft)
   target_compile_definitions(cuda PRIVATE TL_CAPABILITY=${least})
   set(HAS_CUDA ON)
 else()
-  message(STATUS "No nvcc, cuBLAS and cuFFT (or sanitised): the device 'cuda' is not built")
+  message(STATUS "No GPU, or no nvcc, cuBLAS and cuFFT (or sanitised): no device 'cuda'; see TL_CUDA")
 endif()
 
 check_language(CXX)

@@ -75,15 +75,24 @@ rm "$tree/core/f.c"
 check "a removed file is noticed" 0 "[x]" "^lab: building" x
 cp -R "$tree" "$top/moved"
 tree="$top/moved"
-if ! [ -e /dev/nvidiactl ] && ! [ -e /dev/dxg ]; then # as cmake would note a compiler that it found
-    cp "$tree/CMakeLists.txt" lists
-    echo 'set(CMAKE_CUDA_COMPILER /usr/bin/nvcc CACHE FILEPATH "")' >>"$tree/CMakeLists.txt"
-    rm -r "$tree/build"
-    check "nvcc without a GPU: how to leave it out" 0 "[x]" \
-        "^lab: nvcc is here but no GPU: .*TOEPLAB_CMAKE=-DCMAKE_CUDA_COMPILER=NOTFOUND" x
-    cp lists "$tree/CMakeLists.txt"
-    rm -r "$tree/build"
-fi
+# As Toeplab's own CMake files decide where there is nvcc and no GPU.
+cp "$tree/CMakeLists.txt" lists
+echo 'option(TL_CUDA "" OFF)' >>"$tree/CMakeLists.txt"
+mkdir tools
+ln -s /bin/true tools/nvcc
+path=$PATH
+PATH=$top/tools:$PATH
+rm -r "$tree/build"
+check "nvcc without a GPU: the device is left out" 0 "[x]" \
+    "^lab: nvcc is here but no GPU: .*TOEPLAB_CMAKE=-DTL_CUDA=ON" x
+rm -r "$tree/build"
+export TOEPLAB_CMAKE=-DTL_CUDA=ON
+check "... unless an option requests it" 0 "[x]" "^lab: building" x
+grep -q "device cuda is left out" err && failed=$((failed + 1))
+unset TOEPLAB_CMAKE
+PATH=$path
+cp lists "$tree/CMakeLists.txt"
+rm -r "$tree/build"
 check "a moved tree is configured anew" 0 "[x]" "^lab: configuring" x
 TOEPLAB_BUILD="$top/else where"
 export TOEPLAB_BUILD
