@@ -316,11 +316,14 @@ function prepare.enlist(run, path, overrides, options, threads)
       tuned_goal = exp.tuned and exp.tune.goal or nil,
       columns = report.columns, rows = report.rows, title = exp.title, labels = exp.label,
       tex = exp.tex, success = exp.success } }
-  return run.records:transaction(function()
+  local id, restored = run.records:transaction(function()
     local id = run.records:sweep(sweep)
-    run.records:enlist(id, sweeps.rows_of(run.trials))
-    return id
+    return id, run.records:enlist(id, sweeps.rows_of(run.trials))
   end)
+  if restored > 0 then
+    run.progress:note("%d trial%s restored from the trash", restored, restored == 1 and "" or "s")
+  end
+  return id
 end
 
 return prepare

@@ -267,11 +267,11 @@ function Records:declare(sweep, t)
 end
 
 -- Makes these trials, in order, the only members of the sweep, and the sweep the newest one, even
--- if the clock was set back. Inserts missing rows of trials with status queued, and restores trials
--- from the trash. rows: the result of sweeps.rows_of. If a new row's trial already has files (its
--- sweep's file was damaged when the database was rebuilt), the row takes their content.
+-- if the clock was set back. Inserts missing rows of trials with status queued; restores trials
+-- from the trash and returns their number. rows: of sweeps.rows_of. If a new row's trial already
+-- has files (its sweep's file was damaged when the database was rebuilt), it takes their content.
 function Records:enlist(sweep, rows)
-  self:transaction(function()
+  return self:transaction(function()
     local at = now()
     self:rows([[UPDATE sweeps SET created = round(max(?, (SELECT max(created) FROM sweeps) + 0.001),
       3) WHERE id = ?]], { at, sweep })
@@ -283,11 +283,11 @@ function Records:enlist(sweep, rows)
       if new and core.sys.exists(self.folder .. "/" .. folder) then replay.trial(self, t.id) end
       self:rows("INSERT INTO members VALUES (?, ?, ?)", { sweep, i, t.id })
     end
-    for _, row in ipairs(self:rows([[SELECT id FROM members JOIN trials ON id = trial
-        WHERE members.sweep = ? AND trashed IS NOT NULL]], { sweep })) do
-      self:mark(row.id, "restore")
-    end
+    local trashed = self:rows([[SELECT id FROM members JOIN trials ON id = trial
+      WHERE members.sweep = ? AND trashed IS NOT NULL]], { sweep })
+    for _, row in ipairs(trashed) do self:mark(row.id, "restore") end
     files_from_rows.sweep(self, sweep)
+    return #trashed
   end)
 end
 

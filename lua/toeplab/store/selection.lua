@@ -412,12 +412,24 @@ function selection.experiments(store, words)
   return list
 end
 
+-- Returns what to add to the error that no trial matches these words, if they ask for failed ones.
+local function other_ends(words)
+  for _, word in ipairs(words) do
+    if word == "@failed" or word == "status=failed" then
+      return "; trials that ended otherwise: @guard, @timeout, @budget, @killed, @interrupted"
+    end
+  end
+  return ""
+end
+
 -- Returns the ids of the trials that the words select, last started first. Raises an error, which
 -- names the verb, if there are none.
 function selection.ids(store, words, verb, trash)
   local list, query = {}, selection.new(store, words, trash)
   for i, row in ipairs(query:rows("t.id", "ORDER BY t.started DESC, t.id")) do list[i] = row.id end
-  if #list == 0 then errors.raise(errors.FAILED, "%s: no trial matches", verb) end
+  if #list == 0 then
+    errors.raise(errors.FAILED, "%s: no trial matches%s", verb, other_ends(words))
+  end
   return list
 end
 

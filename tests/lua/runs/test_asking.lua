@@ -117,7 +117,11 @@ t.test("words that select nothing are errors with a suggestion", function()
       t.raises(names, want, store, words)
     end
     t.raises(selection.one, "'decay' selects 3 trials", store, "decay")
-    t.raises(selection.ids, "rm: no trial matches", store, { "decay<0" }, "rm")
+    t.raises(selection.ids, "rm: no trial matches$", store, { "decay<0" }, "rm")
+    for _, word in ipairs { "@failed", "status=failed" } do
+      t.raises(selection.ids, "rm: no trial matches; trials that ended otherwise: @guard, ", store,
+        { word, "decay<0" }, "rm")
+    end
   end)
 end)
 

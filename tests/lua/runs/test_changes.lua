@@ -153,6 +153,7 @@ t.test("trials that later looks compare are restored from the trash during a run
     t.eq(toeplab(folder, "rm seed=1"), 0)
     t.write(go, "")
     t.eq(code_of(folder), "0\n")
+    t.holds(t.read(folder .. "/said"), "2 trials restored from the trash")
     t.eq(#trials.query(folder, "SELECT 1 FROM v_trials WHERE seed = 1"), 2)
   end)
 end)
