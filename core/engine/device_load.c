@@ -24,7 +24,7 @@ static tl_status device_find(tl_ctx *ctx, const char *name, char *path, size_t s
 {
     if (device_path(name, path, size)) return TL_OK;
     return tl_fail(ctx, TL_EDEVICE, "device '%s': this build has no such device (\"cuda\" is "
-                   "built where nvcc is found)", name);
+                   "built where nvcc and a GPU are, or with -DTL_CUDA=ON)", name);
 }
 
 static tl_status device_load(tl_ctx *ctx, const char *name, const tl_engine **out)

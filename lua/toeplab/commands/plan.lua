@@ -3,7 +3,6 @@ local arguments = require "toeplab.base.arguments"
 local core = require "toeplab.core"
 local estimate = require "toeplab.runs.estimate"
 local identity = require "toeplab.trials.identity"
-local json = require "toeplab.base.json"
 local output = require "toeplab.report.output"
 local config = require "toeplab.base.config"
 local plan = require "toeplab.trials.plan"
@@ -13,8 +12,9 @@ local quantity = require "toeplab.base.quantity"
 local rates = require "toeplab.bench.rates"
 local records = require "toeplab.store.records"
 local runner = require "toeplab.runs.runner"
-local stats = require "toeplab.report.stats"
+local resolution = require "toeplab.report.verdicts.resolution"
 local text_table = require "toeplab.base.text_table"
+local json = require "toeplab.base.json"
 local errors = require "toeplab.base.errors"
 local sorted_keys = require "toeplab.base.sorted_keys"
 local trial_files = require "toeplab.store.trial_files"
@@ -103,31 +103,6 @@ local function mean_threads(store, name)
     WHERE experiment = ? AND status = 'done']], { name })[1].threads
 end
 
--- Returns the difference of two rows that the plan's seeds detect 4 times in 5 (stats.detected), as
--- a share of their mean, if the values of a row spread as the plan's finished trials do.
--- The metric is the first column of the report, or, if the report is a function, that by which tune
--- chooses. {metric=, share=, spread= (the deviation over the mean), rows= (how many have two
--- finished seeds)}; nil without such a row, or if the plan has one seed.
-local function resolution(store, exp, trials, seeds)
-  local metric = type(exp.report) == "table" and exp.report.columns[1]
-    or exp.tune and exp.tune.metric
-  if not metric or seeds < 2 then return nil end
-  local rows, values, squares, count = {}, {}, 0.0, 0
-  for _, t in ipairs(trials) do
-    local row = json.encode(t.point)
-    if not values[row] then rows[#rows + 1], values[row] = row, {} end
-    local value = t.status == "done" and store:results(t.id)[metric]
-    if value and value - value == 0 then table.insert(values[row], value) end
-  end
-  for _, row in ipairs(rows) do
-    local spread = stats.deviation(values[row]) / math.abs(stats.mean(values[row]))
-    if spread - spread == 0 then squares, count = squares + spread ^ 2, count + 1 end
-  end
-  if count == 0 then return nil end
-  local spread = math.sqrt(squares / count)
-  return { metric = metric, share = spread * stats.detected(seeds), spread = spread, rows = count }
-end
-
 -- Adds to the plan p the trials that a run with seeds = "until 2 %" may add: chosen (of
 -- rounds.choose), later (their number) and later_seconds (nil: unknown).
 local function add_later(store, p, exp, words, chosen, machine)
@@ -180,6 +155,12 @@ local function scales_text(exp, words)
   return parts[1] and table.concat(parts, ", ")
 end
 
+-- Returns the first column of the report, or, if the report is a function, the metric by which tune
+-- chooses; nil if there is neither.
+local function first_metric(exp)
+  return type(exp.report) == "table" and exp.report.columns[1] or exp.tune and exp.tune.metric
+end
+
 local function make_plan(exp, path, words, set, chosen)
   local trials, about = plan.trials(exp, words)
   local folder = records.folder(set.dir)
@@ -193,7 +174,7 @@ local function make_plan(exp, path, words, set, chosen)
   add_sums(store, p, exp, threads)
   p.free = core.sys.free_space(trial_files.nearest(folder))
   p.resolution = store and not about.values.rule
-    and resolution(store, exp, trials, #about.seeds) or nil
+    and resolution.of(store, trials, first_metric(exp), #about.seeds) or nil
   add_later(store, p, exp, words, chosen, machine)
   p.exp, p.list, p.about, p.path = exp, trials, about, path
   return p
@@ -334,9 +315,11 @@ end
 
 local function resolution_line(p)
   local r = p.resolution
-  return r and ("%.2g %% of %s with %d seeds, 4 times in 5; they spread by %.2g %% (from %s)")
-    :format(100 * r.share, r.metric, #p.about.seeds, 100 * r.spread,
-      output.count(r.rows, "finished row"))
+  return r and ("%.2g %% of %s with %d paired seeds, 4 times in 5; %s spread by %.2g %% (%s)")
+    :format(100 * r.share, r.metric, #p.about.seeds,
+      r.pairs > 0 and "differences at a seed" or "differences of independent rows would",
+      100 * r.spread, r.pairs > 0 and output.count(r.pairs, "pair") .. " of finished rows"
+        or "from " .. output.count(r.rows, "finished row"))
 end
 
 local function later_line(p)

@@ -285,12 +285,16 @@ function stats.pairs_needed(deviation, difference, power, level)
   return high
 end
 
--- Returns the difference of the means of two rows with `seeds` seeds each, in units of the
--- deviation of their values, that an unpaired t test of 5 % detects with probability 0.8,
--- approximately.
+-- Returns the true mean of `seeds` paired differences, in units of their deviation, that a t test
+-- of 5 % detects with probability 0.8: where pairs_needed returns `seeds`.
 function stats.detected(seeds)
-  local df = 2 * seeds - 2
-  return (stats.t_quantile(0.975, df) + stats.t_quantile(0.8, df)) * math.sqrt(2 / seeds)
+  local low, high = 0.0, 1.0
+  while stats.power(seeds, high, 1 - stats.LEVEL) < 0.8 do low, high = high, 2 * high end
+  for _ = 1, 40 do
+    local middle = (low + high) / 2
+    if stats.power(seeds, middle, 1 - stats.LEVEL) < 0.8 then low = middle else high = middle end
+  end
+  return high
 end
 
 -- Applies Holm's correction to the p values of several comparisons: keeps the chance of any false

@@ -187,9 +187,13 @@ t.test("the stratified bootstrap", function()
   t.eq(stats.bootstrap({ { 3, 4 }, { 3 } }, stats.mean), nil)
 end)
 
-t.test("the difference of two rows that their seeds detect", function()
-  -- known: an unpaired t test of power 0.8 detects 1 deviation with 17 values in each group
-  t.ok(stats.detected(17) <= 1 and stats.detected(16) > 1, stats.detected(17))
+t.test("the difference that seeds detect is the one for which as many are needed", function()
+  -- known: a paired t test of power 0.8 detects 1 deviation with 10 pairs, and half of it with 34
+  t.ok(stats.detected(10) <= 1 and stats.detected(9) > 1, stats.detected(10))
+  for _, n in ipairs { 2, 3, 6, 16, 34 } do
+    local size = stats.detected(n)
+    t.eq({ stats.pairs_needed(1, size), stats.pairs_needed(1, 0.999 * size) }, { n, n + 1 })
+  end
 end)
 
 -- The right values are SciPy's: t.interval, ttest_rel, ttest_1samp of log1p, kendalltau,
