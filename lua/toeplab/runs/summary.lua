@@ -173,7 +173,10 @@ function summary.show_report(run)
     local ok, why = xpcall(wanted, run.exp:handler(), trials, sheet.new { folder = run.folder,
       name = run.exp.name, scale = run.scale, text = run.exp.text, progress = run.progress,
       trials = trials, row_keys = rows.keys(run.exp.rows) })
-    if not ok then error(why, 0) end
+    if not ok then
+      error(type(why) ~= "string" and why or why
+        .. "\n(The report failed. All results are stored: the same command reports again.)", 0)
+    end
   elseif wanted then
     text_table.print(mean_table.by({ rows = wanted.rows or run.axes, columns = wanted.columns },
       trials))

@@ -466,6 +466,7 @@ t.test("an error of a report names its line, whatever was raised", function()
       local ok, why = pcall(run, folder, { "steps=1" }, text)
       t.ok(not ok)
       t.ok(tostring(why):find("x%.lua:%d+: ") and tostring(why):find(want, 1, true), why)
+      t.holds(why, "All results are stored")
     end
   end)
 end)
