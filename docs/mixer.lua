@@ -8,7 +8,7 @@ local Average = nn.class("Average", { dim = "int", backend = "rac" }, { "dim" })
 
 function Average:build(o)
   self.theta = nn.parameter(nn.init.normal(tl.zeros(o.dim), 2, 1))
-  self.out = nn.Linear(o.dim, o.dim) -- what is assigned to self is registered, and trained
+  self.out = nn.Linear(o.dim, o.dim) -- assignment to self registers it
   self.operators = {} -- by length
 end
 
