@@ -47,8 +47,17 @@ function options.field(f)
   return setmetatable(f, Field)
 end
 
+-- Words that are meant as types, with ours; as defaults they would be strings.
+local meant = { integer = "int", float = "number", str = "string", bool = "boolean",
+  list = "table" }
+
 local function tofield(declared, help)
   if getmetatable(declared) ~= Field then
+    if type(declared) == "string" and (meant[declared] or types[declared:match "^(.+)%?$"]) then
+      error(("'%s' is not a type of options: write %s"):format(declared, meant[declared]
+        and ("'%s'"):format(meant[declared])
+        or ("tl.options.field { type = '%s', optional = true }"):format(declared:sub(1, -2))), 0)
+    end
     local required = type(declared) == "string" and types[declared] ~= nil
     declared = options.field(required and { type = declared } or { default = declared })
   end

@@ -29,6 +29,9 @@ local positions = { "none", "sinusoidal", "sinusoidal-fairseq", "learned", "lear
 -- Checks the option mixer: a list must hold names and functions only.
 local function is_mixer(mixer)
   if type(mixer) ~= "table" then return true end
+  if getmetatable(mixer) then
+    return false, "is a class or a module: give function(dim) return MyMixer(dim) end"
+  end
   if #mixer == 0 then return false, "is a list without a mixer" end
   for key in pairs(mixer) do
     if math.type(key) ~= "integer" then
@@ -277,7 +280,9 @@ function stack.token(o)
   if next(o.mixer_options) then
     error("mixer_options requires a named mixer, such as mixer = 'attention'", 0)
   end
-  if o.mixer then return o.mixer(o.dim) end
+  if o.mixer then
+    return o.mixer(o.dim) or error("option 'mixer': the function returned no module", 0)
+  end
   if not (o.bias or o.structure:find "^gtu") then
     error(("bias = false is not defined for the attention of structure '%s'"):format(
       o.structure), 0)

@@ -3,7 +3,7 @@
 local range, concat, part = "tl.range(first, last)", "tl.concat({tensors}, axis)",
   "x:narrow(axis, first, count)"
 local reshape, same = "x:reshape(...)", "x itself: a tensor is always dense"
-local activation, conv = 'tl.nn.Activation "relu"', "tl.nn.ShortConv, by channel"
+local conv = "tl.nn.ShortConv, by channel"
 local device = "tl.use_device(name) before the first tensor"
 
 local pytorch = {}
@@ -40,15 +40,18 @@ pytorch.ours = {
   requires_grad_ = "x:require_grad()", fill_ = "x:fill(v)", zero_ = "x:fill(0)",
   copy_ = "x:copy(y)", autograd = "tl.func, tl.grad", set_grad_enabled = "tl.no_grad(fn, ...)",
   Module = "tl.nn.class", Linear = "tl.nn.Linear", functional = "tl", device = device,
-  Adam = "tl.optim.adam", AdamW = "tl.optim.adam", float = "ids:float()",
+  Adam = "tl.optim.adam", AdamW = 'tl.optim.adam(model, { kind = "adamw" })', float = "ids:float()",
   int = "tl.ids(x:totable())", tril = "tl.where(tl.ge(i:reshape(n, 1), i), x, tl.zeros(1)), where "
     .. "i = tl.range(1, n)", triu = "tl.where(tl.le(i:reshape(n, 1), i), x, tl.zeros(1)), where "
     .. "i = tl.range(1, n)",
   randint = "tl.stream_of(name):integers(n, ...)", dropout = "tl.nn.Dropout(p)",
   mse_loss = "tl.square(y - x):mean()", conv1d = conv, Conv1d = conv, Parameter =
   "tl.nn.parameter(t)", register_buffer = "m:buffer(name, t)", state_dict = "m:state()",
-  load_state_dict = "m:load(state)", ReLU = activation, GELU = activation, SiLU = activation,
-  Tanh = activation, Sigmoid = activation, Softmax = "tl.softmax(x)",
+  load_state_dict = "m:load(state)", ReLU = 'tl.nn.Activation "relu"',
+  GELU = 'tl.nn.Activation "gelu"', SiLU = 'tl.nn.Activation "silu"',
+  Tanh = 'tl.nn.Activation "tanh"', Sigmoid = 'tl.nn.Activation "sigmoid"',
+  Softmax = "tl.softmax(x)", GRU = 'mixer = "gru" of a model', LSTM = 'mixer = "lstm" of a model',
+  lr_scheduler = 'the option schedule of tl.optim.adam, e.g. "cosine", or a function',
   MultiheadAttention = "tl.nn.Attention", clip_grad_norm_ = "tl.optim.adam(model, { clip = 1.0 })",
   DataLoader = "data:batch(step), where data = tl.corpus(...)",
 }

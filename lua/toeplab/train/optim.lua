@@ -2,7 +2,9 @@
 -- step opt:zero_grad(), loss:backward(), opt:step().
 
 local core = require "toeplab.core"
+local config = require "toeplab.base.config"
 local options = require "toeplab.base.options"
+local pytorch = require "toeplab.tensors.pytorch"
 local ranks = require "toeplab.train.ranks"
 local lamb = require "toeplab.train.lamb"
 local muon = require "toeplab.train.muon"
@@ -20,7 +22,7 @@ end
 local function common(name, more)
   local spec = {
     { "lr", field { default = 5e-4, check = positive },
-      "learning rate, the highest of a named schedule; ignored if schedule is a function" },
+      "learning rate, the highest of a named schedule; not with a schedule that is a function" },
     { "weight_decay", field { default = 0.0, min = 0 }, "weight decay of all trained parameters" },
     { "clip", field { default = 0.0, min = 0 },
       "largest global norm of the gradient; 0: no limit" },
@@ -176,6 +178,9 @@ end
 -- Restores the result of state(), copying its tensors. Raises for wrong names or shapes before it
 -- copies anything. In a team each rank takes the part that it updates.
 function Optimizer:load(state)
+  if type(state) ~= "table" or type(state.tensors) ~= "table" then
+    error(("%s: load takes what state() returns, got %s"):format(self.kind, config.show(state)), 2)
+  end
   local wanted = {} -- name -> the parameter, which has the shape of its moments
   for i, name in ipairs(self.names) do
     for moment in pairs(self.moments) do wanted[moment .. "." .. name] = self.params[i] end
@@ -275,4 +280,4 @@ function optim.muon(model, given) return make("muon", model, given, two_moments,
 -- Returns whether value is an optimiser that these functions have made.
 function optim.is(value) return getmetatable(value) == Optimizer end
 
-return suggest.strict("optim", optim)
+return suggest.strict("optim", optim, pytorch.hint)

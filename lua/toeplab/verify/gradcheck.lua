@@ -4,8 +4,8 @@
 --   local worst, rows = tl.gradcheck(function() return layer(x) end, layer:parameters())
 --   tl.gradcheck(function() return tl.silu(x) * x end, { x })
 --
--- The loss is the sum of the results times random numbers, accumulated in float64. At a kink, such
--- as relu at 0, gradient and difference legitimately differ.
+-- The loss is the result if it has one element, else the sum of the results times random numbers,
+-- accumulated in float64. At a kink, such as relu at 0, gradient and difference differ.
 local class = require "toeplab.nn.class"
 local core = require "toeplab.core"
 local defer = require "toeplab.base.defer"
@@ -74,10 +74,14 @@ local function compare(name, got, want)
   return row
 end
 
--- Backpropagates random numbers through fn().
+-- Backpropagates 1 through fn(), or random numbers if it has several elements.
 local function backpropagate(fn, stream)
   local y = fn()
-  local weights = stream:normal(core.zeros(y:shape()), 0, 1)
+  if not class.istensor(y) then
+    error("gradcheck: the function must return a tensor, got " .. type(y), 0)
+  end
+  local weights = core.ones(y:shape())
+  if y:numel() > 1 then stream:normal(weights, 0, 1) end
   y:backward(weights)
   return weights:reshape(-1):totable()
 end
@@ -104,7 +108,14 @@ end
 return function(fn, list, given)
   local o = options.check("gradcheck", spec, given or {})
   local all, stream = entries(list), core.stream(o.seed, "gradcheck")
+  if type(fn) ~= "function" then
+    error("gradcheck: the first argument is a function, as in tl.gradcheck(function() "
+      .. "return f(x) end, { x })", 2)
+  end
   local weights = gradients(fn, all, stream)
+  if loss(fn, weights) ~= loss(fn, weights) then
+    error("gradcheck: two calls of the function differ: call eval() of a model with dropout", 2)
+  end
   local rows, worst = {}, 0.0
   for k, entry in ipairs(all) do
     local count, places, got = entry.tensor:numel(), {}, {}

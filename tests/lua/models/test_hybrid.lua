@@ -64,6 +64,9 @@ end)
 t.test("refuses invalid lists of mixers", function()
   for _, case in ipairs {
     { { mixer = {} }, "option 'mixer' is a list without a mixer" },
+    { { mixer = tl.nn.Linear }, "option 'mixer' is a class or a module: give function" },
+    { { mixer = tl.nn.Linear(4, 4) }, "option 'mixer' is a class or a module: give function" },
+    { { mixer = function() end }, "option 'mixer': the function returned no module" },
     { { mixer = { "gtu", nil, "conv" } }, "option 'mixer' at #2 must be a name or a function" },
     { { mixer = { "gtu", x = "conv" } }, "option 'mixer' is a list, but has a key 'x'" },
     { { mixer = { "gtu", "conv" }, mixer_options = { conv = 3 } },

@@ -33,6 +33,27 @@ test("adam recovers from a gradient whose square exceeds float32", function()
   eq(m.w, { 0, -2 }, 1e-5)
 end)
 
+test("what a function cannot take is named", function()
+  local x = tl.ones(2):require_grad()
+  local opt = tl.optim.adam(Point(), { lr = 0.5 })
+  for want, wrong in pairs {
+    ["adam: load takes what state%(%) returns"] = function() opt:load({}) end,
+    ["optim has no 'AdamW'; for PyTorch's 'AdamW' write tl.optim.adam%("] =
+      function() return tl.optim.AdamW end,
+    ["gradcheck: the first argument is a function"] = function() tl.gradcheck(x:sum(), { x }) end,
+    ["gradcheck: the function must return a tensor"] =
+      function() tl.gradcheck(function() return 3 end, { x }) end,
+    ["gradcheck: two calls of the function differ"] =
+      function() tl.gradcheck(function() return tl.nn.Dropout(0.5)(x) end, { x }) end,
+    ["'integer' is not a type of options: write 'int'"] =
+      function() nn.class("Wrong", { dim = "integer" }) end,
+    ["'int%?' is not a type of options: write tl.options.field { type = 'int', optional = true }"] =
+      function() nn.class("Wrong", { dim = "int?" }) end,
+  } do raises(wrong, want) end
+  local _, rows = tl.gradcheck(function() return (x * x):sum() end, { x })
+  eq(rows[1].gradient, 2)
+end)
+
 test("sgd: plain, momentum, weight decay", function()
   local m = Point()
   step(m, tl.optim.sgd(m, { lr = 0.1 }), { 1, 2 })
