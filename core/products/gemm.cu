@@ -14,6 +14,7 @@ typedef struct product { /* the arguments of gpu_gemm, and the types of operands
     cudaDataType_t type;
     cublasComputeType_t sums;
     float beta, *c;
+    int64_t ld_a, ld_b, ld_c; /* elements between rows; 0: the rows are contiguous */
 } product;
 
 /* Sums one number of float32 per block: cuBLAS would add them in float32. */
@@ -38,7 +39,9 @@ static tl_status multiply(tl_ctx *ctx, const product *p)
 {
     float   one = 1;
     int64_t size = p->type == CUDA_R_32F ? 4 : 2, m = p->m, n = p->n, k = p->k;
-    int     ld_a = (int)at_least_1(p->trans_a ? m : k), ld_b = (int)at_least_1(p->trans_b ? k : n);
+    int     ld_a = (int)at_least_1(p->ld_a ? p->ld_a : p->trans_a ? m : k);
+    int     ld_b = (int)at_least_1(p->ld_b ? p->ld_b : p->trans_b ? k : n);
+    int     ld_c = (int)(p->ld_c ? p->ld_c : n);
     if (m == 0 || n == 0) return TL_OK;
     tl_status fits = tl_gemm_fits(ctx, "matrix product", m, n, k);
     if (fits != TL_OK) return fits;
@@ -54,7 +57,7 @@ static tl_status multiply(tl_ctx *ctx, const product *p)
             p->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N, (int)n, (int)m, (int)k, &one,
             (const char *)p->b + first * k * n * size, p->type, ld_b, k * n,
             (const char *)p->a + first * m * k * size, p->type, ld_a, m * k, &p->beta,
-            p->c + first * m * n, CUDA_R_32F, (int)n, m * n, (int)count, p->sums,
+            p->c + first * m * n, CUDA_R_32F, ld_c, m * n, (int)count, p->sums,
             CUBLAS_GEMM_DEFAULT);
         if (st != CUBLAS_STATUS_SUCCESS) return blas_fail(ctx, st, "matrix product");
     }
@@ -75,6 +78,19 @@ static __global__ void round_bf16(const float *x, uint16_t *y, int64_t n)
     EACH(i, n) y[i] = tl_round_bf16(__float_as_uint(x[i]));
 }
 
+tl_status gpu_round_bf16(tl_ctx *ctx, const float *x, uint16_t *y, int64_t n)
+{
+    LAUNCH(round_bf16, blocks_for(n), THREADS, x, y, n);
+    return launched(ctx, "rounding to bf16");
+}
+
+tl_status gpu_product_rounded(tl_ctx *ctx, const gpu_rounded *r)
+{
+    product p = {r->trans_a, r->trans_b, r->m, r->n, r->k, 1, r->a, r->b, CUDA_R_16BF,
+                 CUBLAS_COMPUTE_32F, r->beta, r->c, r->ld_a, r->ld_b, r->ld_c};
+    return multiply(ctx, &p);
+}
+
 /* Runs p on rounded copies of its operands. */
 static tl_status multiply_bf16(tl_ctx *ctx, product *p)
 {
@@ -84,9 +100,8 @@ static tl_status multiply_bf16(tl_ctx *ctx, product *p)
     if (count_a == 0 || count_b == 0) return multiply(ctx, p);
     tl_status st = gpu_alloc(ctx, (size_t)(before_b + count_b) * sizeof *low, (void **)&low);
     if (st != TL_OK) return st;
-    LAUNCH(round_bf16, blocks_for(count_a), THREADS, (const float *)p->a, low, count_a);
-    LAUNCH(round_bf16, blocks_for(count_b), THREADS, (const float *)p->b, low + before_b, count_b);
-    st = launched(ctx, "rounding to bf16");
+    st = gpu_round_bf16(ctx, (const float *)p->a, low, count_a);
+    if (st == TL_OK) st = gpu_round_bf16(ctx, (const float *)p->b, low + before_b, count_b);
     p->a = low;
     p->b = low + before_b;
     p->type = CUDA_R_16BF;

@@ -55,10 +55,24 @@ inline void spoil(char *begin, size_t bytes)
     unlock(false);
 }
 
+/* EMULATE_ASKED=FILE: FILE has the bytes of all allocations so far. They show what a step writes to
+** scratch buffers, such as rounded copies. */
+inline void count_asked(size_t bytes)
+{
+    static uint64_t    asked;
+    static const char *path = getenv("EMULATE_ASKED");
+    asked += bytes;
+    FILE *file = path ? fopen(path, "w") : NULL;
+    if (!file) return;
+    fprintf(file, "%llu\n", (unsigned long long)asked);
+    fclose(file);
+}
+
 inline cudaError_t take(void **out, size_t bytes)
 {
     machine &m = at();
     pool &p = pieces();
+    count_asked(bytes);
     int size = 12; /* at least a page, the unit of protection */
     while (((size_t)1 << size) < bytes) size++;
     if (!m.arena) {
