@@ -95,7 +95,7 @@ t.test("bf16 on a GPU is bf16 on the CPU, and not float32", function()
   end
 end)
 
--- A head of 13 tokens has rows that are padded to 16. The rows are 150: three blocks on the emulated
+-- A head of 13 tokens has rows that are padded to 16. The 150 rows are three blocks on the emulated
 -- GPU. Masked logits are -inf; every fifth target is ignored.
 local HEAD = [[
 local core = require "toeplab.core"
@@ -124,7 +124,7 @@ core.precision("%s", function()
 end)
 ]]
 
-t.test("the loss of a head is the CPU's in bf16 and float32, with padded and ignored rows", function()
+t.test("the loss of a head is the CPU's in bf16 and float32, with ignored rows", function()
   -- On a real GPU, the last bit of an exponential may round a gradient to another bf16.
   local exact_bf16 = require("gpu").emulated and 1e-5 or 2e-3
   for precision, limit in pairs { bf16 = exact_bf16, float32 = 1e-5 } do
