@@ -38,9 +38,11 @@ static void histogram(const int32_t *x, int n, int64_t *counts)
 }
 
 /* Stretches the levels of a plane to 0..255. */
-static void stretch(const int64_t *counts, int32_t *table)
+static void stretch(const int32_t *x, int n, int32_t *table)
 {
+    int64_t counts[LEVELS];
     int low = 0, high = LEVELS - 1;
+    histogram(x, n, counts);
     while (low < high && !counts[low]) low++;
     while (high > low && !counts[high]) high--;
     for (int i = 0; high > low && i < LEVELS; i++) {
@@ -51,9 +53,10 @@ static void stretch(const int64_t *counts, int32_t *table)
 }
 
 /* Spreads the levels of a plane so that each is about as frequent. */
-static void equalize(const int64_t *counts, int32_t *table)
+static void equalize(const int32_t *x, int n, int32_t *table)
 {
-    int64_t total = 0, last = 0;
+    int64_t counts[LEVELS], total = 0, last = 0;
+    histogram(x, n, counts);
     for (int i = 0; i < LEVELS; i++)
         if (counts[i]) total += last = counts[i];
     int64_t step = (total - last) / (LEVELS - 1), sum = step / 2;
@@ -67,8 +70,9 @@ static int32_t level_of(int operation, int amount, int i)
     case TL_ALTER_INVERT: return LEVELS - 1 - i;
     case TL_ALTER_POSTERIZE: return amount >= 8 ? i : i & ~((1 << (8 - amount)) - 1);
     case TL_ALTER_SOLARIZE: return i < amount ? i : LEVELS - 1 - i;
-    default: /* TL_ALTER_SOLARIZE_ADD */
+    case TL_ALTER_SOLARIZE_ADD:
         return i >= LEVELS / 2 ? i : i + amount < LEVELS ? i + amount : LEVELS - 1;
+    default: return i;
     }
 }
 
@@ -77,15 +81,9 @@ static void map_levels(const picture *p, int operation, int amount)
     int n = pixels_of(p);
     for (int c = 0; c < p->channels; c++) {
         int32_t *x = p->x + c * n, table[LEVELS];
-        int64_t counts[LEVELS];
-        for (int i = 0; i < LEVELS; i++) table[i] = i;
-        histogram(x, n, counts);
-        if (operation == TL_ALTER_AUTOCONTRAST)
-            stretch(counts, table);
-        else if (operation == TL_ALTER_EQUALIZE)
-            equalize(counts, table);
-        else
-            for (int i = 0; i < LEVELS; i++) table[i] = level_of(operation, amount, i);
+        for (int i = 0; i < LEVELS; i++) table[i] = level_of(operation, amount, i);
+        if (operation == TL_ALTER_AUTOCONTRAST) stretch(x, n, table);
+        if (operation == TL_ALTER_EQUALIZE) equalize(x, n, table);
         for (int i = 0; i < n; i++) x[i] = table[x[i]];
     }
 }

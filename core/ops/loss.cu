@@ -117,20 +117,21 @@ static __global__ void sum_columns(loss j, const float *g, int64_t rows, int mor
     }
 }
 
-/* xs = rows first.. of x, and 0 where the target is ignored: the gradient of such a row is 0, but
-** 0 times a value that is not finite would spoil dw. */
+/* Returns element e of the rows first.. of x, and 0 where the target is ignored: the gradient of
+** such a row is 0, but 0 times a value that is not finite would spoil dw. */
+static __device__ float counted(const loss *j, int64_t first, int64_t e)
+{
+    return j->targets[first + e / j->d] == j->ignore ? 0.0f : j->x[first * j->d + e];
+}
+
 static __global__ void counted_rows(loss j, int64_t first, float *xs, int64_t n)
 {
-    EACH(e, n) xs[e] = j.targets[first + e / j.d] == j.ignore ? 0.0f : j.x[first * j.d + e];
+    EACH(e, n) xs[e] = counted(&j, first, e);
 }
 
 static __global__ void counted_rounded(loss j, int64_t first, uint16_t *xs, int64_t n)
 {
-    EACH(e, n)
-    {
-        float value = j.targets[first + e / j.d] == j.ignore ? 0.0f : j.x[first * j.d + e];
-        xs[e] = tl_round_bf16(__float_as_uint(value));
-    }
+    EACH(e, n) xs[e] = tl_round_bf16(__float_as_uint(counted(&j, first, e)));
 }
 
 /* ---- A block of n rows from `first` on ------------------------------------------------------- */

@@ -7,7 +7,6 @@
 
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
-local labelled = require "toeplab.tasks.labelled"
 local npy = require "toeplab.models.files.formats.npy"
 local options = require "toeplab.base.options"
 local pictures = require "toeplab.tasks.pictures"
@@ -328,12 +327,7 @@ local function set_of(from, names, seed)
         table.concat(names, ", "))
     end
   end
-  local size = from.height * from.width * from.channels
-  return labelled.over(function(numbers)
-    local lengths = {}
-    for i = 1, #numbers do lengths[i] = size end
-    return from.read(numbers), core.ids(lengths)
-  end, labels, #names, seed)
+  return pictures.over(from.read, from.height * from.width * from.channels, labels, #names, seed)
 end
 
 -- Sets in task the mean and deviation of the channels over the training images, at most SAMPLE of

@@ -12,27 +12,29 @@ local function block(text, kind, start)
   end
 end
 
+-- Runs the program with these words in a folder; returns what it prints.
+local function run(folder, words)
+  local said, code = t.shell(("cd '%s' && '%s' %s 2>&1"):format(folder, core.sys.executable(),
+    words))
+  t.ok(code == 0, said)
+  return said
+end
+
 t.test("own-data.md: its experiment learns from its table, and a folder is a corpus", function()
   local text = page "own-data"
   t.in_folder(function(folder)
     local rows = block(text, "text", "label,text")
     t.write(folder .. "/reviews.csv", rows .. rows:gsub("^[^\n]*\n", ""):rep(20))
     t.write(folder .. "/reviews.lua", block(text, "lua"))
-    local function run(words)
-      local said, code = t.shell(("cd '%s' && '%s' %s 2>&1"):format(folder,
-        core.sys.executable(), words))
-      t.ok(code == 0, said)
-      return said
-    end
-    local said = run "run reviews.lua steps=2 seeds=2 length=32 dim=8 batch=4"
+    local said = run(folder, "run reviews.lua steps=2 seeds=2 length=32 dim=8 batch=4")
     t.holds(said, "4 trials: 4 done", "bayes_accuracy")
-    t.holds(run "compare decay=0.99 decay=none --metric test_accuracy", "test_accuracy")
+    t.holds(run(folder, "compare decay=0.99 decay=none --metric test_accuracy"), "test_accuracy")
     assert(core.sys.mkdir(folder .. "/notes"))
     for _, name in ipairs { "a", "b" } do
       t.write(("%s/notes/%s.txt"):format(folder, name), ("some words of " .. name .. "\n"):rep(200))
     end
     t.write(folder .. "/table.lua", t.read "../../experiments/tnn-table10.lua")
-    t.holds(run "plan table.lua scale=smoke tokenizer=char corpus=./notes", "to run")
+    t.holds(run(folder, "plan table.lua scale=smoke tokenizer=char corpus=./notes"), "to run")
   end)
 end)
 
@@ -45,14 +47,9 @@ t.test("own-data.md: its images are classified, and image.lua takes them", funct
     end
     t.write(folder .. "/photos.lua", block(page "own-data", "lua", "-- photos.lua"))
     t.write(folder .. "/image.lua", t.read "../../experiments/image.lua")
-    local function run(line)
-      local said, code = t.shell(("cd '%s' && '%s' run %s 2>&1"):format(folder,
-        core.sys.executable(), line))
-      t.ok(code == 0, said)
-      return said
-    end
-    t.holds(run "photos.lua steps=2 seeds=1 dim=8 batch=4", "2 trials: 2 done", "ridge_accuracy")
-    t.holds(run "image.lua scale=smoke data=./photos patch=4 seeds=1 model=tnn",
+    t.holds(run(folder, "run photos.lua steps=2 seeds=1 dim=8 batch=4"), "2 trials: 2 done",
+      "ridge_accuracy")
+    t.holds(run(folder, "run image.lua scale=smoke data=./photos patch=4 seeds=1 model=tnn"),
       "1 trial: 1 done", "test_accuracy")
   end)
 end)
@@ -66,10 +63,8 @@ t.test("own-data.md: its series is predicted", function()
     end
     t.write(folder .. "/series.csv", table.concat(lines, "\n"))
     t.write(folder .. "/series.lua", block(text, "lua", "-- series.lua"))
-    local said, code = t.shell(("cd '%s' && '%s' run series.lua steps=2 seeds=1 length=16 dim=8 "
-      .. "2>&1"):format(folder, core.sys.executable()))
-    t.ok(code == 0, said)
-    t.holds(said, "2 trials: 2 done", "linear_mse")
+    t.holds(run(folder, "run series.lua steps=2 seeds=1 length=16 dim=8"), "2 trials: 2 done",
+      "linear_mse")
   end)
 end)
 
@@ -80,20 +75,14 @@ t.test("own-data.md: its mixers are compared at equal parameters", function()
     assert(core.sys.mkdir(folder .. "/notes"))
     t.write(folder .. "/notes/a.txt", table.concat(words, "\n"))
     t.write(folder .. "/mixers.lua", block(page "own-data", "lua", "-- mixers.lua"))
-    local function run(line)
-      local said, code = t.shell(("cd '%s' && '%s' %s 2>&1"):format(folder,
-        core.sys.executable(), line))
-      t.ok(code == 0, said)
-      return said
-    end
-    local said = run("run mixers.lua steps=1 length=16 batch=2 dim=16 layers=1 parameters=60000 "
-      .. "seeds=2 lr=0.01")
+    local said = run(folder, "run mixers.lua steps=1 length=16 batch=2 dim=16 layers=1 "
+      .. "parameters=60000 seeds=2 lr=0.01")
     t.holds(said, "6 trials: 6 done", "ngram_bits")
     for _, mixer in ipairs { "gtu", "attention", "mamba" } do
       local count = said:match("\n" .. mixer .. "%s[^\n]-%s(%d+)%s+%d+\n")
       t.ok(math.abs(tonumber(count) / 60000 - 1) < 0.03, said)
     end
-    t.holds(run "compare mixers --baseline mixer=gtu",
+    t.holds(run(folder, "compare mixers --baseline mixer=gtu"),
       "cannot tell: both sides predict worse than n-grams of their training text")
   end)
 end)

@@ -22,8 +22,8 @@ local function lines(text, device, setting)
   return list
 end
 
--- Prints products and their gradients, each as a line "name: numbers".
-local PRODUCTS = [[
+-- Functions of the scripts: show prints a tensor as a line "name: numbers".
+local START = [[
 local core = require "toeplab.core"
 local s = core.stream(1, "precision")
 local function normal(...) return s:normal(core.zeros(...), 0, 1) end
@@ -32,6 +32,10 @@ local function show(name, x)
   for i, v in ipairs(list) do list[i] = ("%%.9g"):format(v) end
   print(name .. ": " .. table.concat(list, " "))
 end
+]]
+
+-- Shows products and their gradients.
+local PRODUCTS = START .. [[
 core.precision("%s", function()
   for i, shape in ipairs { { 1, 5, 7, 33 }, { 3, 4, 6, 9 }, { 2, 8, 1, 17 } } do
     local b, m, n, k = table.unpack(shape)
@@ -97,19 +101,11 @@ end)
 
 -- A head of 13 tokens has rows that are padded to 16. The 150 rows are three blocks on the emulated
 -- GPU. Masked logits are -inf; every fifth target is ignored.
-local HEAD = [[
-local core = require "toeplab.core"
-local s = core.stream(1, "head")
-local function normal(...) return s:normal(core.zeros(...), 0, 1) end
+local HEAD = START .. [[
 local ids, bias = {}, {}
 for i = 1, 150 do ids[i] = i %% 5 == 0 and 12 or i * i %% 12 end
 for i = 1, 13 do bias[i] = i == 3 and -math.huge or 0.1 * i end
 for i = 1, 150 do if ids[i] == 2 then ids[i] = 1 end end
-local function show(name, x)
-  local list = x:reshape(-1):totable()
-  for i, v in ipairs(list) do list[i] = ("%%.9g"):format(v) end
-  print(name .. ": " .. table.concat(list, " "))
-end
 core.precision("%s", function()
   for _, masked in ipairs { false, true } do
     local x, w = normal(150, 20):require_grad(), normal(13, 20):require_grad()
