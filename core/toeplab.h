@@ -465,6 +465,15 @@ TL_API tl_status tl_selective_scan(tl_tensor *x, tl_tensor *delta, tl_tensor *a,
 TL_API tl_status tl_linear_recurrence(tl_tensor *q, tl_tensor *k, tl_tensor *v, tl_tensor *g,
                                       tl_tensor **out_y);
 
+/* Sums over simple poles, the products of a Cauchy matrix and r vectors, for each of d channels:
+** y[r,c,f] = sum over k of v[r,c,k] / (nodes[f] - poles[c,k]). With pairs each term has its
+** conjugate beside it, conj v / (nodes[f] - conj poles). All numbers are complex, pairs along the
+** last axis; a node at a pole gives NaN.
+**   v [r,d,m,2]   poles [d,m,2]   nodes [f,2]   y [r,d,f,2]
+** TL_EINVAL: nodes requires a gradient: it has none. */
+TL_API tl_status tl_cauchy(tl_tensor *v, tl_tensor *poles, tl_tensor *nodes, int pairs,
+                           tl_tensor **out_y);
+
 /* Discrete Fourier transforms along one axis, unscaled forward and scaled by 1/n inverse. A complex
 ** tensor has a last axis of size 2 (real, imaginary), which does not count as an axis here.
 **   tl_fft: complex n -> complex n   tl_rfft: real n -> complex n/2+1   tl_irfft: the reverse
