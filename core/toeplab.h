@@ -53,7 +53,7 @@ TL_API int tl_version(void);
 /* The version of the numerical results, which is part of every trial's id. Raise it by one with
 ** each change, in C or in Lua, that may alter what a training run computes on any device: finished
 ** trials then count as new. tests/lua/trials/test_numerics.lua fails when it is forgotten. */
-#define TL_NUMERICS 4
+#define TL_NUMERICS 5
 
 /* ---- Status (the codes are in status.h) ------------------------------------------------------ */
 
@@ -464,6 +464,15 @@ TL_API tl_status tl_selective_scan(tl_tensor *x, tl_tensor *delta, tl_tensor *a,
 ** The tape keeps one state in 64 positions. */
 TL_API tl_status tl_linear_recurrence(tl_tensor *q, tl_tensor *k, tl_tensor *v, tl_tensor *g,
                                       tl_tensor **out_y);
+
+/* Sums over simple poles, the products of a Cauchy matrix and r vectors, for each of d channels:
+** y[r,c,f] = sum over k of v[r,c,k] / (nodes[f] - poles[c,k]). With pairs each term has its
+** conjugate beside it, conj v / (nodes[f] - conj poles). All numbers are complex, pairs along the
+** last axis; a node at a pole gives NaN.
+**   v [r,d,m,2]   poles [d,m,2]   nodes [f,2]   y [r,d,f,2]
+** TL_EINVAL: nodes requires a gradient: it has none. */
+TL_API tl_status tl_cauchy(tl_tensor *v, tl_tensor *poles, tl_tensor *nodes, int pairs,
+                           tl_tensor **out_y);
 
 /* Discrete Fourier transforms along one axis, unscaled forward and scaled by 1/n inverse. A complex
 ** tensor has a last axis of size 2 (real, imaginary), which does not count as an axis here.

@@ -85,7 +85,10 @@
       T(OPT, dskip), , ) \
     X(linear_recurrence, T(F32, q) T(F32, k) T(F32, v) T(F32, g) T(OPT, states), T(F32, y), , ) \
     X(linear_recurrence_grad, T(F32, q) T(F32, k) T(F32, v) T(F32, g) T(F32, states) T(F32, dy), \
-      T(F32, dq) T(F32, dk) T(F32, dv) T(F32, dg), , )
+      T(F32, dq) T(F32, dk) T(F32, dv) T(F32, dg), , ) \
+    X(cauchy, T(F32, v) T(F32, poles) T(F32, nodes), T(F32, y), N(pairs), ) \
+    X(cauchy_grad, T(F32, v) T(F32, poles) T(F32, nodes) T(F32, dy), T(F32, dv) T(F32, dpoles), \
+      N(pairs), )
 /* clang-format on */
 
 typedef enum tl_op {

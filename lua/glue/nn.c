@@ -139,6 +139,8 @@ static int attention(lua_State *L)
       tl_selective_scan(x, delta, a, b, c, skip, y)) \
     X(linear_recurrence, TENSOR(q) TENSOR(k) TENSOR(v) TENSOR(g), \
       tl_linear_recurrence(q, k, v, g, y)) \
+    X(cauchy, TENSOR(v) TENSOR(poles) TENSOR(nodes) FLAG(pairs), \
+      tl_cauchy(v, poles, nodes, pairs, y)) \
     X(decay, TENSOR(coef) TENSOR(lags) TENSOR(gamma), tl_decay(coef, lags, gamma, y)) \
     X(fft, TENSOR(x) COMPLEX_AXIS(axis, x), tl_fft(x, axis, 0, y)) \
     X(ifft, TENSOR(x) COMPLEX_AXIS(axis, x), tl_fft(x, axis, 1, y)) \

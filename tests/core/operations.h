@@ -44,6 +44,24 @@ RUN(selective)
 
 RUN(linear_recurrence) { return (void)c, tl_linear_recurrence(in[0], in[1], in[2], in[3], out); }
 
+/* v and the poles; i: the number of nodes, right of the poles of NEGATIVE, and whether in pairs */
+RUN(cauchy)
+{
+    tl_tensor *nodes = NULL;
+    tl_status  st = tl_tensor_new(tl_tensor_ctx(in[0]), TL_F32, 2, (const int64_t[]){c->i[0], 2},
+                                  &nodes);
+    for (int64_t k = 0; st == TL_OK && k < c->i[0]; k++) {
+        tl_tensor_f32(nodes)[2 * k] = (float)(k % 3) / 4;
+        tl_tensor_f32(nodes)[2 * k + 1] = (float)(k - c->i[0] / 2) / 8;
+    }
+    if (st == TL_OK) st = tl_cauchy(in[0], in[1], nodes, (int)c->i[1], out);
+    tl_tensor_free(nodes);
+    return st;
+}
+
+/* v, poles, nodes */
+RUN(cauchy_of) { return (void)c, tl_cauchy(in[0], in[1], in[2], 1, out); }
+
 /* q, k, v, perhaps the bias; i: causal, the window */
 RUN(attention)
 {

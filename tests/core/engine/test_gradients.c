@@ -77,6 +77,9 @@ static const gradient_case products[] = {
     {"linear recurrence, decay of a head", linear_recurrence, 4,
      .in = {{ANY, 4, {2, 4, 2, 3}}, {ANY, 4, {2, 4, 2, 3}}, {ANY, 4, {2, 4, 2, 2}},
             {NEGATIVE, 4, {2, 4, 2, 1}}}},
+    {"cauchy", cauchy, 2, .in = {{ANY, 4, {3, 2, 4, 2}}, {NEGATIVE, 3, {2, 4, 2}}}, .i = {5, 0}},
+    {"cauchy, pairs", cauchy, 2, .in = {{ANY, 4, {3, 2, 4, 2}}, {NEGATIVE, 3, {2, 4, 2}}},
+     .i = {5, 1}},
     {0},
 };
 

@@ -18,7 +18,7 @@ test("all names are there", function()
     tensor ids zeros ones full range max min unary unary_names gate affine matmul linear concat
     softmax log_softmax cross_entropy linear_cross_entropy layer_norm rms_norm simple_rms_norm
     attention scale_norm batch_norm depthwise_conv selective_scan linear_recurrence
-    fft ifft rfft irfft no_grad recording tape_clear
+    cauchy fft ifft rfft irfft no_grad recording tape_clear
     tape_length stream adam_step sgd_step grad_norm tno decay backends backend_problems
     load_backend vocab_bytes vocab_chars windows ngram_bits sha256 sha256_file crc32 raw_bytes
     raw_read raw_write h5_write h5_open

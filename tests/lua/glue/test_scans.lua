@@ -1,5 +1,5 @@
--- test_scans.lua -- the selective scan and the gated linear recurrence on every device: their
--- definitions in Lua, their gradients, and the borders of chunks.
+-- test_scans.lua -- the selective scan, the gated linear recurrence and sums over poles on every
+-- device: their definitions in Lua, their gradients, and the borders of chunks.
 
 local t = require "harness"
 local tl = require "toeplab"
@@ -123,6 +123,58 @@ test("strong decays: nothing overflows, and the gradients of the decays are thos
     check_gradients(core.linear_recurrence, { q, k, v, g }, "strong")
   end)
 
+-- {r, d, m, f}: one state and one node, and several threads and blocks of a GPU.
+local poles_sizes = { { 1, 1, 1, 1 }, { 4, 3, 1, 40 }, { 6, 2, 5, 255 }, { 2, 5, 3, 300 } }
+
+-- v, poles, nodes: all poles are left of the imaginary axis.
+local function cauchy_inputs(r, d, m, f)
+  return { random(r, d, m, 2), between(-3, -0.1, d, m, 2) }, between(0, 5, f, 2)
+end
+
+local function cauchy(v, poles, nodes, pairs)
+  local y = {}
+  v, poles, nodes = v:totable(), poles:totable(), nodes:totable()
+  for r = 1, #v do
+    y[r] = {}
+    for c = 1, #poles do
+      y[r][c] = {}
+      for f, g in ipairs(nodes) do
+        local re, im = 0, 0
+        for k, pole in ipairs(poles[c]) do
+          for sign = 1, pairs and -1 or 1, -2 do -- the pole, and its conjugate
+            local x, z = g[1] - pole[1], g[2] - sign * pole[2]
+            local v_re, v_im, size = v[r][c][k][1], sign * v[r][c][k][2], x * x + z * z
+            re, im = re + (v_re * x + v_im * z) / size, im + (v_im * x - v_re * z) / size
+          end
+        end
+        y[r][c][f] = { re, im }
+      end
+    end
+  end
+  return core.tensor(y)
+end
+
+test("sums over poles: their definition and gradients, with and without conjugate pairs", function()
+  for _, size in ipairs(poles_sizes) do
+    for _, pairs in ipairs { false, true } do
+      local inputs, nodes = cauchy_inputs(table.unpack(size))
+      local name = table.concat(size, ",") .. (pairs and ", pairs" or "")
+      close(core.cauchy(inputs[1], inputs[2], nodes, pairs),
+        cauchy(inputs[1], inputs[2], nodes, pairs), name)
+      check_gradients(function(v, poles) return core.cauchy(v, poles, nodes, pairs) end, inputs,
+        name)
+      core.tape_clear()
+    end
+  end
+end)
+
+test("sums over poles: beside a pole far from the origin no digits are lost", function()
+  local nodes = core.tensor { { 0, 1300 }, { 0, 100 } }
+  local poles = core.tensor { { { -2 ^ -20, 1300 }, { -2 ^ -20, 100 } } }
+  local v = random(1, 1, 2, 2)
+  close(core.cauchy(v, poles, nodes, true), cauchy(v, poles, nodes, true), "beside")
+end)
+
 test("no tokens and no channels", function()
   for _, size in ipairs { { 2, 0, 3, 2 }, { 0, 4, 3, 2 }, { 2, 4, 0, 2 }, { 2, 4, 3, 0 } } do
     local inputs = selective_inputs(table.unpack(size))
@@ -138,6 +190,15 @@ test("no tokens and no channels", function()
     local inputs = linear_inputs(table.unpack(size))
     for i, input in ipairs(inputs) do inputs[i] = input:require_grad() end
     local y = core.linear_recurrence(table.unpack(inputs))
+    eq(core.abs(y):sum():item(), 0)
+    y:sum():backward()
+    for _, input in ipairs(inputs) do eq(core.abs(input:grad()):sum():item(), 0) end
+  end
+  for _, size in ipairs { { 0, 2, 3, 4 }, { 2, 0, 3, 4 }, { 2, 3, 0, 4 }, { 2, 3, 4, 0 } } do
+    local inputs, nodes = cauchy_inputs(table.unpack(size))
+    for i, input in ipairs(inputs) do inputs[i] = input:require_grad() end
+    local y = core.cauchy(inputs[1], inputs[2], nodes, true)
+    eq(y:shape(), { size[1], size[2], size[4], 2 })
     eq(core.abs(y):sum():item(), 0)
     y:sum():backward()
     for _, input in ipairs(inputs) do eq(core.abs(input:grad()):sum():item(), 0) end
@@ -179,6 +240,11 @@ test("wrong shapes are named", function()
   local q = core.zeros(1, 3, 2, 4)
   raises(core.linear_recurrence, "g is %[1,3,2,3%]", q, q, q, core.zeros(1, 3, 2, 3))
   raises(core.linear_recurrence, "q is %[2,3,4%]", x, x, x, x)
+  local v, poles, nodes = core.zeros(1, 3, 2, 2), core.zeros(3, 2, 2), core.zeros(5, 2)
+  raises(core.cauchy, "v is %[3,2,2%], not %[r,d,m,2%]", poles, poles, nodes)
+  raises(core.cauchy, "poles is %[5,2%], not %[3,2,2%]", v, nodes, nodes)
+  raises(core.cauchy, "nodes is %[3,2,2%], not %[f,2%]", v, poles, poles)
+  raises(core.cauchy, "nodes %[5,2%] requires a gradient", v, poles, nodes:require_grad())
 end)
 
 t.done()

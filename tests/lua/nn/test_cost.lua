@@ -68,6 +68,16 @@ t.test("S4D: one map of 4 x 8, a kernel of 3 modes at each lag, three transforms
   t.eq(flop(both, 16) - flop(mixer, 16), 15 * 4 * 4 * 3.0)
 end)
 
+t.test("S4: four sums over 3 pairs of modes at each of half as many frequencies as lags", function()
+  local function own(o)
+    local mixer = mixers.make("s4", 4, {}, o)
+    return flop(mixer, 16) - 2 * 16 * 32 - 4 * (3 * 2.5 * 32 * 5 + 6 * 16)
+  end
+  local inverse = 2.5 * 16 * 4 -- the transform of a kernel
+  t.eq(own { state = 6 }, 4 * (8 * 3 * (4 * 8 + 2 * 9) + inverse))
+  t.eq(own { state = 6, as_published = true }, 4 * (8 * 3 * (4 * 8 + 9) + inverse))
+end)
+
 local quadratic = { attention = true, cat = true, flash_quad = true, gated_attention = true,
   gmlp = true, kernelized = true, synthesizer_dense = true, synthesizer_random = true,
   transformer_ls = true }
@@ -108,8 +118,8 @@ end)
 
 t.test("the memory estimate with named mixers is within a factor of three of what training takes",
   function()
-    for _, name in ipairs { "attention", "linear_attention", "s4d", "mamba", "gmlp", "nystrom",
-      "afno" } do
+    for _, name in ipairs { "attention", "linear_attention", "s4", "s4d", "mamba", "gmlp",
+      "nystrom", "afno" } do
       tl.seed(1)
       local causal = mixers.class(name).spec.fields.causal.default
       local model = tl.models.tnn_lm { vocab = 11, layers = 3, dim = 48, heads = 2, mixer = name,

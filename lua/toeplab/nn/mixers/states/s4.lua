@@ -34,11 +34,15 @@ Kernel.domains, Kernel.by_point = { lag = true }, true
 
 local length_of = cache.reading(function(length) return length:get(1) end)
 
--- The finite frequencies f < L/2 as y = 2 tan(pi f/L), for which g = i y and 2/(1+w_f) = 1 + i y/2.
+-- The finite frequencies f < L/2 as y = 2 tan(pi f/L), for which g = i y and 2/(1+w_f) = 1 + i y/2:
+-- g as complex numbers [f,2], and y/2 [1,f].
 local function frequencies(length)
-  local y = {}
-  for f = 0, (length - 1) // 2 do y[f + 1] = 2 * math.tan(math.pi * f / length) end
-  return core.tensor(y):reshape(1, -1, 1)
+  local g, half = {}, {}
+  for f = 0, (length - 1) // 2 do
+    half[f + 1] = math.tan(math.pi * f / length)
+    g[f + 1] = { 0, 2 * half[f + 1] }
+  end
+  return { g = core.tensor(g), half = core.tensor(half):reshape(1, -1) }
 end
 
 function Kernel:build(o)
@@ -57,57 +61,37 @@ function Kernel:build(o)
   self:buffer("length", core.ids { 0 })
 end
 
--- Returns a function of complex v [d,m] that returns R(v) at all finite frequencies, [d,f].
-local function resolvent(self, y)
-  local d, m = self.opt.dim, self.opt.state // 2
-  local dt = core.exp(self.log_dt):reshape(d, 1, 1)
-  local re, im = (-core.exp(self.a)):reshape(d, 1, m) * dt, self.w:reshape(d, 1, m) * dt
-  if not self.opt.as_published then
-    re, im = core.concat({ re, re }, 3), core.concat({ im, -im }, 3)
-  end
-  local off = y - im -- g - dt lambda = -re + i off, and its inverse is (-re - i off)/|.|^2
-  local size = off * off + re * re
-  local inverse = core.concat({ -re / size * dt, -off / size * dt }, 3) -- [d,f,2 modes]
-  return function(v_re, v_im)
-    if not self.opt.as_published then
-      v_re, v_im = core.concat({ v_re, v_re }, 2), core.concat({ v_im, -v_im }, 2)
-    end
-    local columns = core.concat({ v_re, -v_im, v_im, v_re }, 2):reshape(d, 2, -1)
-    local r = core.matmul(inverse, columns, false, true) -- [d,f,2]
-    return complex.parts(r)
-  end
-end
-
--- The value at w_f = -1, where g is infinite: dt/2 sum_k B_k C_k.   [d,1,2]
-local function last_value(self, bc_re, bc_im)
-  local half = core.affine(core.exp(self.log_dt), 0.5, 0):reshape(-1, 1)
-  local re, im = bc_re:sum(2, true) * half, bc_im:sum(2, true) * half
-  if not self.opt.as_published then re, im = core.affine(re, 2, 0), core.affine(im, 0, 0) end
-  return complex.join(re, im)
-end
-
--- Returns the kernel of a direction at length L: [L,d].
+-- Returns the kernels of all directions at length L: [directions,d,L].
 local function kernels(self, length)
-  local d, m, y = self.opt.dim, self.opt.state // 2, self.frequencies(length)
-  local sum = resolvent(self, y)
-  local b_re, b_im = complex.parts(self.b:reshape(d, m, 2))
-  local p_re, p_im = complex.parts(self.p:reshape(d, m, 2))
-  local low_re, low_im = sum(p_re * p_re + p_im * p_im, core.zeros(d, m))
-  local q_re, q_im = sum(complex.times(b_re, b_im, p_re, -p_im))
+  local o, at, directions = self.opt, self.frequencies(length), self.c:dim(1)
+  local dt = core.exp(self.log_dt):reshape(o.dim, 1)
+  local b_re, b_im = complex.parts(self.b)
+  local p_re, p_im = complex.parts(self.p)
+  local c_re, c_im = complex.parts(self.c)
+  local bp_re, bp_im = complex.times(b_re, b_im, p_re, -p_im)
+  local bc_re, bc_im = complex.times(b_re, b_im, c_re, c_im)
+  local pc_re, pc_im = complex.times(p_re, p_im, c_re, c_im)
+  local pp = p_re * p_re + p_im * p_im
+  local v_re = core.concat({ pp, bp_re, bc_re, pc_re }, 1) * dt
+  local v_im = core.concat({ core.zeros(pp:shape()), bp_im, bc_im, pc_im }, 1) * dt
+  local poles = complex.join(-core.exp(self.a) * dt, self.w * dt)
+  local r = core.cauchy(complex.join(v_re, v_im), poles, at.g, not o.as_published) -- [4 or 6,d,f,2]
+  local low_re, low_im = complex.parts(r:narrow(1, 1, 1))
+  local q_re, q_im = complex.parts(r:narrow(1, 2, 1))
+  local k_re, k_im = complex.parts(r:narrow(1, 3, directions))
+  local t_re, t_im = complex.parts(r:narrow(1, 3 + directions, directions))
   q_re, q_im = complex.over(q_re, q_im, core.affine(low_re, 1, 1), low_im)
-  local half = core.affine(y:reshape(1, -1), 0.5, 0)
-  return function(direction)
-    local c_re, c_im = complex.parts(self.c:narrow(1, direction, 1):reshape(d, m, 2))
-    local bc_re, bc_im = complex.times(b_re, b_im, c_re, c_im)
-    local k_re, k_im = sum(bc_re, bc_im)
-    local t_re, t_im = complex.times(q_re, q_im, sum(complex.times(p_re, p_im, c_re, c_im)))
-    k_re, k_im = k_re - t_re, k_im - t_im
-    local spectrum = complex.join(k_re - k_im * half, k_im + k_re * half)
-    if length % 2 == 0 then
-      spectrum = core.concat({ spectrum, last_value(self, bc_re, bc_im) }, 2)
-    end
-    return core.irfft(spectrum, 2, length):transpose(1, 2)
+  t_re, t_im = complex.times(q_re, q_im, t_re, t_im)
+  k_re, k_im = k_re - t_re, k_im - t_im
+  local spectrum = complex.join(k_re - k_im * at.half, k_im + k_re * at.half)
+  if length % 2 == 0 then -- w_f = -1, where g is infinite: half the sum of dt B_k C_k
+    local re = v_re:narrow(1, 3, directions):sum(3, true)
+    local im = v_im:narrow(1, 3, directions):sum(3, true)
+    local own = o.as_published and 0.5 or 0 -- the conjugates double re and cancel im
+    local last = complex.join(core.affine(re, 1 - own, 0), core.affine(im, own, 0))
+    spectrum = core.concat({ spectrum, last }, 3)
   end
+  return core.irfft(spectrum, 3, length)
 end
 
 function Kernel:forward(points)
@@ -116,25 +100,27 @@ function Kernel:forward(points)
     length = core.no_grad(growth.grow, self, length, n)
     self.length:fill(length)
   end
-  local kernel = kernels(self, length)
-  local past, future = kernel(1):narrow(1, 1, n), nil
-  if not self.opt.causal then future = kernel(2):narrow(1, 1, n) end
-  return modes.coefficients(self, past, future, self.skip)
+  local all, list = kernels(self, length):narrow(3, 1, n), {}
+  for i = 1, all:dim(1) do
+    list[i] = all:narrow(1, i, 1):reshape(self.opt.dim, n):transpose(1, 2)
+  end
+  return modes.coefficients(self, list[1], list[2], self.skip)
 end
 
--- R is computed twice for all directions and twice for each, at half as many frequencies as lags.
+-- At half as many frequencies as lags, R is computed twice for all directions and twice for each,
+-- by 8 operations a mode beside 9 for 1/(g - dt lambda) and 9 for the conjugate mode. About so many
+-- numbers are stored.
 function Kernel:own_cost(p)
   local o, directions = self.opt, self.opt.causal and 1 or 2
-  local lags = p / directions
-  local values = lags / 2 * o.dim * (o.as_published and o.state // 2 or o.state)
-  return (2 + 2 * directions) * 8.0 * values + directions * o.dim * cost.transform(lags),
-    3.0 * values
+  local lags, inverses = p / directions, o.as_published and 9 or 18
+  local sums = (8.0 * (2 + 2 * directions) + inverses) * lags / 2 * o.dim * (o.state // 2)
+  return sums + directions * o.dim * cost.transform(lags), (5.0 + 3 * directions) * lags * o.dim
 end
 
 -- y = GLU(Wo gelu(K x) + bo) (layer.lua).   x, y [b,n,dim]   o [2 dim,dim]
--- The kernel takes L state dim divisions, of which the tape keeps about ten floats each, the
--- convolution n log n. Building a layer takes one decomposition of a matrix of size state; setting
--- L takes dim log L products of such matrices.
+-- The kernel takes L state dim / 2 divisions, whose results the tape does not keep, the convolution
+-- n log n. Building a layer takes one decomposition of a matrix of size state; setting L takes dim
+-- log L products of such matrices.
 local S4 = layer.glu("S4", Kernel)
 S4.ignores_zeros = true
 
