@@ -23,8 +23,8 @@ function answers.make(words)
   made = workloads.make(peer.parse(words))
   made.run()
   core.synchronize()
-  return ("ok parameters=%d state=%d kernels=%d positions=%d longest=%.9g"):format(
-    made.parameters or 0, made.state or 0, made.kernels or 0, made.positions or 0,
+  return ("ok parameters=%d flop=%.9g state=%d kernels=%d positions=%d longest=%.9g"):format(
+    made.parameters or 0, made.flop or 0, made.state or 0, made.kernels or 0, made.positions or 0,
     made.longest or 0)
 end
 

@@ -63,6 +63,14 @@ function kinds.layer(p)
   return block(p) + encoder(p, 3 * p.dim), stream(p) + weights
 end
 
+-- Mixers give their own arithmetic (Module:cost), for the passes with gradients alone.
+function kinds.mixers(p, parameters, made)
+  if (made.flop or 0) == 0 then return nil, nil end
+  return made.flop, stream(p) + BYTES * 2 * parameters
+end
+
+kinds.peers = kinds.mixers
+
 -- Adam moves 28 bytes per parameter.
 function kinds.lm(p, parameters)
   local flop = p.layers * (block(p) + encoder(p, 3 * p.dim)) + 6 * p.vocab * p.dim * p.b * p.n
@@ -91,7 +99,7 @@ function kinds.inplace(p) return nil, 28 * p.n end
 function kinds.triad(p) return nil, BYTES * 3 * p.n end
 
 -- Returns the FLOP and bytes of problem p; nil if they depend on the implementation. parameters: of
--- the model; made: the contestant's report about it (state, kernels).
+-- the model; made: the contestant's report about it (flop, state, kernels).
 function count.of(p, parameters, made)
   local kind = kinds[p.what]
   if not kind then return nil, nil end

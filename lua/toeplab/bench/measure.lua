@@ -186,20 +186,20 @@ local function collect(results, rows, about)
   end
   for _, row in ipairs(rows) do
     local key = table.concat({ about.pass, row.by, row.precision }, "|")
-    local memory = peer.parse(row.program:ask "memory" or "")
+    local memory, under = peer.parse(row.program:ask "memory" or ""), first[row.precision] or row
     local r = results[key]
+    row.made.flop = row.made.flop or under.made.flop -- PyTorch does not count the arithmetic
     if not r then
       r = { bench = about.bench, problem = about.problem, threads = about.threads,
         pass = about.pass, by = row.by, precision = row.precision, samples = {}, ratios = {},
         request = row.request, made = row.made, parameters = row.made.parameters or 0,
         rss = 0, engine = memory.engine, ours = row.ours, device = about.device,
-        over = (first[row.precision] or row).by }
+        over = under.by }
       results[key] = r
       results[#results + 1] = r
     end
     r.rss = math.max(r.rss, tonumber(memory.rss) or 0)
     table.move(row.samples, 1, #row.samples, #r.samples + 1, r.samples)
-    local under = first[row.precision] or row
     for i, s in ipairs(row.samples) do r.ratios[#r.ratios + 1] = s / under.samples[i] end
   end
 end

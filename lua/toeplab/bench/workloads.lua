@@ -6,6 +6,7 @@
 -- decay, layers, vocab, graphs (false: a step on a GPU without CUDA graph).
 local core = require "toeplab.core"
 local classify = require "toeplab.train.classify"
+local cost = require "toeplab.train.cost"
 local mixers = require "toeplab.nn.mixers"
 local models = require "toeplab.models"
 local nn = require "toeplab.nn"
@@ -196,12 +197,19 @@ local function next_position(p, stream, mixer)
   end, close = function() session:close() end }
 end
 
+-- Makes the gradients of a mixer, and counts their arithmetic by its own formula.
+local function counted(p, stream, mixer)
+  local made = of_module(p, stream, mixer)
+  made.flop = cost.step_flop(mixer, p.n, p.b)
+  return made
+end
+
 -- Makes a mixer with its own default sizes. Mixers for a fixed length get x's.
 function makers.mixers(p, stream)
   local lengths = { heads = p.heads, max_length = p.n, length = p.n }
   local mixer = mixers.make(p.mixer, p.dim, lengths, {})
   if p.pass == "token" then return next_position(p, stream, mixer) end
-  return of_module(p, stream, mixer)
+  return counted(p, stream, mixer)
 end
 
 local CHECKED = 64 -- positions of the input whose result a peer compares
@@ -214,7 +222,7 @@ function makers.peers(p, stream)
   local tensors, x = mixer:state(), numbers(stream, 2, math.min(p.n, CHECKED), p.dim)
   tensors.x, tensors.y = x, core.no_grad(mixer.forward, mixer, x)
   tensor_files.save(p.file, tensors)
-  return of_module(p, stream, mixer)
+  return counted(p, stream, mixer)
 end
 
 -- ---- Models -----------------------------------------------------------------------------------

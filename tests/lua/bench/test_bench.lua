@@ -48,6 +48,13 @@ t.test("work is counted by formula", function()
   flop, bytes = count.of(p)
   t.eq({ flop, bytes }, { 3 * (12 * 120 + 288), 4 * (4 * 48 + 2 * 45) }, 1e-9)
   t.eq(count.of { what = "ski" }, nil)
+  p = { what = "peers", n = 8, b = 2, dim = 3, pass = "fwd+bwd" } -- a mixer counts its own
+  flop, bytes = count.of(p, 10, { flop = 700 })
+  t.eq({ flop, bytes }, { 700, 4 * (4 * 48 + 2 * 10) }, 1e-9)
+  t.eq(count.of(p, 10, {}), nil)
+  local made = workloads.make { what = "mixers", mixer = "linear_attention", n = 8, b = 2, dim = 4,
+    heads = 1, pass = "fwd+bwd", precision = "float32" }
+  t.ok(made.flop > 3 * 2 * 8 * 4 * 2 * 4 * 4, made.flop) -- more than its four maps
   local limits = { gemm = { float32 = 100 }, inplace = 10, triad = 5 }
   t.eq(count.share(50, 20, 4, "float32", limits), 0.5)
   t.eq(count.share(500, 20, 10, "float32", limits), 0.5)
@@ -151,21 +158,22 @@ end)
 
 -- Runs fn(FILE) with a program that says about, needs seconds for a call and holds rss bytes; one
 -- that is asked for "fail" says so.
-local function with_program(about, seconds, rss, fn)
+local function with_program(about, seconds, rss, fn, flop)
   local file = os.tmpname()
   assert(core.sys.write_file(file, ([[#!/bin/sh
+FLOP="%s"
 echo "%s"
 while read -r what rest; do
   case "$what $rest" in
   *fail*) echo "error it cannot" ;;
   stop*) exit ;;
   die*) echo "no reason" >&2; echo "out of ideas" >&2; exit 1 ;;
-  make*) echo "ok parameters=7" ;;
+  make*) echo "ok parameters=7$FLOP" ;;
   run*) echo %s ;;
   memory*) echo "rss=%s" ;;
   esac
 done
-]]):format(about, seconds, rss)))
+]]):format(flop or "", about, seconds, rss)))
   assert(shell.run("chmod +x " .. shell.quote(file)))
   local ok, why = pcall(fn, file)
   os.remove(file)
@@ -224,8 +232,8 @@ t.test("runs the Python interpreters that TOEPLAB_PYTHON names", function()
 end)
 
 -- The rows of bench name with programs of known speed: ours needs 0.1 s for all things. measured:
--- as measure.bench takes it, or nil.
-local function rows_of(name, torch, notes, measured)
+-- as measure.bench takes it, or nil; flop: words that ours adds about its arithmetic, or nil.
+local function rows_of(name, torch, notes, measured, flop)
   local rows
   with_program("toeplab 9", 0.1, 1000, function(ours)
     instead({ TOEPLAB_PYTHON = "x" }, {
@@ -240,9 +248,18 @@ local function rows_of(name, torch, notes, measured)
         say = function(...) notes[#notes + 1] = string.format(...) end },
         measured or function() end)
     end)
-  end)
+  end, flop)
   return rows
 end
+
+t.test("a peer that counts no arithmetic has our count", function()
+  with_program("torch 9: nothing", 0.5, 3500, function(torch)
+    local rows = rows_of("peers", torch, {}, nil, " flop=8e9")
+    t.eq({ rows[1].by, rows[2].by }, { "toeplab", "torch 9" })
+    t.eq({ rows[1].flop, rows[2].flop }, { 8e9, 8e9 })
+    t.eq(rows[2].share / rows[1].share, 0.2, 1e-9) -- 0.5 s beside 0.1 s
+  end)
+end)
 
 t.test("rows have times, ratios pair by pair, shares of the limits and memory", function()
   local notes = {}
