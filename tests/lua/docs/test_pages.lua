@@ -1,5 +1,5 @@
--- test_pages.lua: the pages on one's own data and on PyTorch: their scripts run, and the dictionary
--- says what the messages say.
+-- test_pages.lua: the pages on one's own data, on extensions and on PyTorch: their scripts run, and
+-- the dictionary says what the messages say.
 local t = require "harness"
 local tl = require "toeplab"
 local core = require "toeplab.core"
@@ -123,6 +123,16 @@ t.test("own-data.md: its mixers are compared at equal parameters", function()
     end
     t.holds(run(folder, "compare mixers --baseline mixer=gtu"),
       "cannot tell: both sides predict worse than n-grams of their training text")
+  end)
+end)
+
+t.test("extend.md: a mixer of one's own is a row of a paper's table", function()
+  t.in_folder(function(folder)
+    t.write(folder .. "/mine.lua", block(page "extend", "lua", "-- mine.lua"))
+    t.holds(run(folder, "run mine.lua scale=smoke seeds=1"), "2 trials: 2 done")
+    t.holds(run(folder, "table tnn/table10 scale=smoke"), "\n0.99 (ours) mixer=gtu ",
+      "\n0.99 (ours) mixer=mine ")
+    t.holds(run(folder, "compare mine mixer=gtu mixer=mine"), "mixer=mine minus mixer=gtu")
   end)
 end)
 
