@@ -136,11 +136,21 @@ t.test("extend.md: a mixer of one's own is a row of a paper's table", function()
   end)
 end)
 
-t.test("from-pytorch.md: its model runs, and its rows are those of the messages", function()
+t.test("from-pytorch.md: both models run, and its rows are those of the messages", function()
   local text = page "from-pytorch"
   t.in_folder(function(folder)
-    t.write(folder .. "/net.lua", block(text, "lua"))
-    t.eq(t.shell(("'%s' lua '%s/net.lua'"):format(core.sys.executable(), folder)), "64\t1\n")
+    write_text(folder)
+    t.write(folder .. "/gpt.lua", block(text, "lua"))
+    t.holds(run(folder, "run gpt.lua steps=12 seeds=1 dim=8"), "2 trials: 2 done", "ppl")
+    t.holds(run(folder, "compare gpt mixer=attention mixer=tno"), "mixer=tno minus")
+    t.write(folder .. "/gpt.py", (block(text, "python"):gsub(", 100\n", ", 2\n")))
+    for _, python in ipairs { "python3", "/usr/bin/python3" } do
+      if os.execute(python .. " -c 'import torch' 2>/dev/null") then
+        local said, code = t.shell(("cd '%s' && %s gpt.py 2>&1"):format(folder, python))
+        t.ok(code == 0 and tonumber(said) > 1, said)
+        break
+      end
+    end
   end)
   local rows = {}
   for names, ours in text:match "| PyTorch | here |.*":gmatch "\n| ([^\n]-) | `([^\n]-)` |" do
