@@ -81,7 +81,7 @@ def describe(source: Path, root: Path) -> None:
            "Without the device cuda, because nvcc was not found where this was made.\n")
         + "Start: bin/toeplab doctor\n"
           "       bin/toeplab verify share/toeplab/tests/reference.h5\n"
-          "       bin/toeplab run share/toeplab/experiments/quickstart.lua\n"
+          "       bin/toeplab run share/toeplab/experiments/quickstart.lua scale=smoke\n"
           "Licences of the libraries in lib: share/doc/toeplab/licenses\n")
 
 

@@ -32,7 +32,8 @@ local parts = {
   augmentation = "toeplab.train.augmentation",
   plot = "toeplab.report.figures.plot", scaling = "toeplab.report.scaling",
   cost = "toeplab.train.cost", profile = "toeplab.train.profile",
-  gradcheck = "toeplab.verify.gradcheck", einsum = "toeplab.tensors.einsum",
+  gradcheck = "toeplab.verify.gradcheck", check_causal = "toeplab.verify.check_causal",
+  einsum = "toeplab.tensors.einsum",
 }
 
 local tl = {

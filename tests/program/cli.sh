@@ -266,9 +266,11 @@ refuse "misspelt corpus" 2 "unknown corpus 'bible-kvj'; did you mean 'bible-kjv'
     "$toeplab" run "$quick" $smoke corpus=bible-kvj
 refuse "misspelt corpus in a plain script" 2 "unknown corpus 'bible-kvj'; did you mean" \
     "$toeplab" lua "$source/docs/mixer.lua" bible-kvj
-mkdir "$top/empty"
+mkdir "$top/empty" "$top/debian"
+printf '#!/bin/sh\n' >"$top/debian/apt-get"
+chmod +x "$top/debian/apt-get"
 expect "missing program of a corpus" 2 "apt install bible-kjv" \
-    env PATH="$top/empty" "$toeplab" run "$quick" $smoke corpus=bible-kjv
+    env PATH="$top/debian" "$toeplab" run "$quick" $smoke corpus=bible-kjv
 expect "... and the other way to get it" 2 "TOEPLAB_DATA" \
     env PATH="$top/empty" "$toeplab" run "$quick" $smoke corpus=bible-kjv
 check "nothing was started" absent "$top/results"

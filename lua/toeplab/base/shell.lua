@@ -33,6 +33,13 @@ function shell.on_path(program)
   return false
 end
 
+-- Returns how to install a program: with apt, by the names of Debian's packages, if this system has
+-- it; other systems have other names, so `names` are the programs' own.
+function shell.install(debian, names)
+  if shell.on_path "apt-get" then return "apt install " .. debian end
+  return ("install %s with the package manager of this system"):format(names)
+end
+
 -- Runs a command line, during which this process ignores SIGINT. Returns whether it succeeded and
 -- its exit code, which is 128 + N if signal N ended it.
 function shell.run(command)

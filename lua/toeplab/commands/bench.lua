@@ -27,7 +27,7 @@ local command = {
     .. "measures on it; without one, checks its kernels on the CPU.",
   words = { "bench" },
   options = {
-    { name = "quick", short = "q", help = "under a minute: fewer problems, repeats, peers" },
+    { name = "quick", short = "q", help = "under a minute each: fewer problems, repeats, peers" },
     { name = "repeats", short = "r", value = "N", help = "samples of each (default: by time)" },
     { name = "threads", value = "N,N", help = "thread counts, for all contestants" },
     { name = "lengths", value = "N,N", help = "only these lengths" },

@@ -257,7 +257,8 @@ end
 local function tools(add)
   local gnuplot = shell.on_path("gnuplot")
   add("gnuplot", gnuplot and "ok" or "note", gnuplot and line_of("gnuplot --version") or
-    gnuplot and "present" or "not in PATH: plots as SVG and PNG need it (apt install gnuplot-nox)")
+    gnuplot and "present" or ("not in PATH: plots as SVG and PNG need it (%s)"):format(
+      shell.install("gnuplot-nox", "gnuplot")))
   local curl = shell.on_path("curl")
   add("curl", curl and "ok" or "note", curl and "present" or "not in PATH: no data can be fetched")
 end

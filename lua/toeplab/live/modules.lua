@@ -2,6 +2,7 @@
 -- (lua/live/, cmake/live.cmake).
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
+local shell = require "toeplab.base.shell"
 
 local modules = {}
 
@@ -20,8 +21,8 @@ function modules.file(name)
     if core.sys.exists(path) then return path end
   end
   local about = known[name]
-  return nil, ("%s require %s, which this build lacks: apt-get install %s, and rebuild"):format(
-    about.what, about.needs, about.packages)
+  return nil, ("%s require %s, which this build lacks: %s, and rebuild"):format(about.what,
+    about.needs, shell.install(about.packages, about.needs .. " with its headers"))
 end
 
 -- Returns the module; raises a usage error if there is none.

@@ -426,7 +426,9 @@ end
 function datasets.ways(set)
   if set.generated then return { "use it: it is generated when it is used" } end
   local ways, folder = {}, datasets.folder()
-  if set.package then ways[#ways + 1] = "install the package: apt install " .. set.package end
+  if set.package and shell.on_path "apt-get" then
+    ways[#ways + 1] = "install the package: apt install " .. set.package
+  end
   if set.download or datasets.archive(set) then
     ways[#ways + 1] = "fetch it: toeplab data fetch " .. set.name
   end

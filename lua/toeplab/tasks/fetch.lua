@@ -137,7 +137,8 @@ local function explain(item, code, message, advice)
     errors.raise(errors.STORAGE, "%s: %s; free some space and give the same command again",
       address, message)
   elseif code == 127 then
-    errors.usage("curl and flock are needed: apt install curl util-linux")
+    errors.usage("curl and flock are needed: %s", shell.install("curl util-linux",
+      "curl and util-linux"))
   end
   errors.raise(errors.FAILED, "%s: %s; the same command continues. Without a network, %s", address,
     message, advice)
@@ -188,7 +189,7 @@ local function unpack_into(work, archive, kind)
   local text = core.sys.read_file(log) or ""
   local message = text:match("[^\n]+") or "exit code " .. code
   local tool = unpackers[kind]:match("^%S+")
-  if code == 127 then errors.usage("%s is needed: apt install %s", tool, tool) end
+  if code == 127 then errors.usage("%s is needed: %s", tool, shell.install(tool, tool)) end
   if code == 130 or code == 143 then errors.raise(code, "stopped while unpacking") end
   if disk_problem(text) then
     errors.raise(errors.STORAGE, "unpacking %s: %s; free some space and give the same command "

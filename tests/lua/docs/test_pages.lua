@@ -1,6 +1,7 @@
--- test_pages.lua: the pages on one's own data and on PyTorch: their scripts run, and the dictionary
--- says what the messages say.
+-- test_pages.lua: the pages on one's own data, on extensions and on PyTorch: their scripts run, and
+-- the dictionary says what the messages say.
 local t = require "harness"
+local tl = require "toeplab"
 local core = require "toeplab.core"
 local pytorch = require "toeplab.tensors.pytorch"
 
@@ -25,7 +26,7 @@ t.test("own-data.md: its experiment learns from its table, and a folder is a cor
   t.in_folder(function(folder)
     local rows = block(text, "text", "label,text")
     t.write(folder .. "/reviews.csv", rows .. rows:gsub("^[^\n]*\n", ""):rep(20))
-    t.write(folder .. "/reviews.lua", block(text, "lua"))
+    t.write(folder .. "/reviews.lua", block(text, "lua", "-- reviews.lua"))
     local said = run(folder, "run reviews.lua steps=2 seeds=2 length=32 dim=8 batch=4")
     t.holds(said, "4 trials: 4 done", "bayes_accuracy")
     t.holds(run(folder, "compare decay=0.99 decay=none --metric test_accuracy"), "test_accuracy")
@@ -35,6 +36,44 @@ t.test("own-data.md: its experiment learns from its table, and a folder is a cor
     end
     t.write(folder .. "/table.lua", t.read "../../experiments/tnn-table10.lua")
     t.holds(run(folder, "plan table.lua scale=smoke tokenizer=char corpus=./notes"), "to run")
+  end)
+end)
+
+-- Writes text.txt, lines of words in an order that repeats only after long.
+local function write_text(folder)
+  local lines = {}
+  for i = 1, 400 do lines[i] = ("the %d saw the %d by the sea"):format(i * i % 97, i * i % 31) end
+  t.write(folder .. "/text.txt", table.concat(lines, "\n"))
+end
+
+t.test("own-data.md: its long text is learnt in byte pairs, carried, packed, continued", function()
+  t.in_folder(function(folder)
+    write_text(folder)
+    t.write(folder .. "/long.lua", block(page "own-data", "lua", "-- long.lua"))
+    run(folder, "data bpe text.txt --size 300 --out text.bpe")
+    local small = " steps=2 warmup=1 layers=1 dim=8 length=16 lengths=16 memory=16 vocab_size=300 "
+      .. "seeds=1"
+    t.holds(run(folder, "run long.lua" .. small), "2 trials: 2 done", "fivegram_ppl")
+    t.holds(run(folder, "run long.lua documents=packed carry=false" .. small), "1 trial: 1 done")
+    t.holds(run(folder, "compare long carry=false carry=true documents=joined"), "one pair")
+    local said = run(folder, "generate @best:test_ppl --prompt 'In the' --tokens 9 --seed 2")
+    t.ok(said:find("In the", 1, true) and #said > #"In the" + 9, said)
+  end)
+end)
+
+t.test("own-data.md: its rows of tokens are learnt", function()
+  t.in_folder(function(folder)
+    local ids, targets = {}, {}
+    for i = 1, 120 do
+      ids[i], targets[i] = {}, {}
+      for k = 1, 8 do
+        ids[i][k] = (i * i + k * k * i) % 5
+        targets[i][k] = k > 1 and ids[i][k] == ids[i][k - 1] and 1 or 0
+      end
+    end
+    tl.save(folder .. "/tags.npz", { ids = tl.ids(ids), targets = tl.ids(targets) })
+    t.write(folder .. "/tags.lua", block(page "own-data", "lua", "-- tags.lua"))
+    t.holds(run(folder, "run tags.lua steps=2 seeds=1 dim=8"), "2 trials: 2 done", "always_0")
   end)
 end)
 
@@ -87,11 +126,31 @@ t.test("own-data.md: its mixers are compared at equal parameters", function()
   end)
 end)
 
-t.test("from-pytorch.md: its model runs, and its rows are those of the messages", function()
+t.test("extend.md: a mixer of one's own is a row of a paper's table", function()
+  t.in_folder(function(folder)
+    t.write(folder .. "/mine.lua", block(page "extend", "lua", "-- mine.lua"))
+    t.holds(run(folder, "run mine.lua scale=smoke seeds=1"), "2 trials: 2 done")
+    t.holds(run(folder, "table tnn/table10 scale=smoke"), "\n0.99 (ours) mixer=gtu ",
+      "\n0.99 (ours) mixer=mine ")
+    t.holds(run(folder, "compare mine mixer=gtu mixer=mine"), "mixer=mine minus mixer=gtu")
+  end)
+end)
+
+t.test("from-pytorch.md: both models run, and its rows are those of the messages", function()
   local text = page "from-pytorch"
   t.in_folder(function(folder)
-    t.write(folder .. "/net.lua", block(text, "lua"))
-    t.eq(t.shell(("'%s' lua '%s/net.lua'"):format(core.sys.executable(), folder)), "64\t1\n")
+    write_text(folder)
+    t.write(folder .. "/gpt.lua", block(text, "lua"))
+    t.holds(run(folder, "run gpt.lua steps=12 seeds=1 dim=8"), "2 trials: 2 done", "ppl")
+    t.holds(run(folder, "compare gpt mixer=attention mixer=tno"), "mixer=tno minus")
+    t.write(folder .. "/gpt.py", (block(text, "python"):gsub(", 100\n", ", 2\n")))
+    for _, python in ipairs { "python3", "/usr/bin/python3" } do
+      if os.execute(python .. " -c 'import torch' 2>/dev/null") then
+        local said, code = t.shell(("cd '%s' && %s gpt.py 2>&1"):format(folder, python))
+        t.ok(code == 0 and tonumber(said) > 1, said)
+        break
+      end
+    end
   end)
   local rows = {}
   for names, ours in text:match "| PyTorch | here |.*":gmatch "\n| ([^\n]-) | `([^\n]-)` |" do

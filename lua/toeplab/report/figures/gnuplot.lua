@@ -94,7 +94,7 @@ end
 -- Returns the output of gnuplot for the commands; nil and the reason if it fails.
 function gnuplot.run(text)
   if not shell.on_path("gnuplot") then
-    return nil, "gnuplot is not installed (Debian, Ubuntu: apt-get install gnuplot-nox)"
+    return nil, "gnuplot is not installed: " .. shell.install("gnuplot-nox", "gnuplot")
   end
   local name, commands, errors = os.tmpname(), os.tmpname(), os.tmpname()
   local file <close> = io.open(commands, "w") -- readable by its user only
