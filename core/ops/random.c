@@ -347,8 +347,8 @@ tl_status tl_sample(const tl_tensor *logits, double temperature, int top_k, tl_s
     if (logits->ndim != 1 || v < 1)
         return tl_fail(ctx, TL_ESHAPE, "sample: logits are %s, not [v]", SHAPE(logits));
     if (!(temperature >= 0) || isinf(temperature) || top_k < 0)
-        return tl_fail(ctx, TL_EINVAL, "sample: temperature %g or top_k %d is out of range",
-                       temperature, top_k);
+        return tl_fail(ctx, TL_EINVAL, "sample: temperature is %g and top_k is %d, which must be "
+                       "finite and 0 or more", temperature, top_k);
     tl_status st = tl_bring(logits);
     if (st != TL_OK) return st;
     x = F32(logits);
@@ -358,7 +358,8 @@ tl_status tl_sample(const tl_tensor *logits, double temperature, int top_k, tl_s
         if (x[i] > x[best]) best = i;
     }
     if (isinf(x[best]))
-        return tl_fail(ctx, TL_EINVAL, "sample: the largest logit is %g", (double)x[best]);
+        return tl_fail(ctx, TL_EINVAL, "sample: the largest logit is %g, not a finite number",
+                       (double)x[best]);
     if (temperature > 0) {
         if (top_k > 0 && top_k < v) {
             st = kth_largest(ctx, x, v, top_k, &least, &ties);
