@@ -262,7 +262,7 @@ static tl_status check_result(tl_ctx *ctx, const tl_tensor *loss)
     if (!on_tape(ctx, loss->slot))
         return tl_fail(ctx, TL_EINVAL,
                        "backward: the tape of this loss is gone (an earlier backward consumed it, "
-                       "or it was cleared)");
+                       "or it was cleared): compute the loss again");
     return TL_OK;
 }
 

@@ -16,7 +16,7 @@ tl_status tl_tensor_copy(tl_tensor *dst, const tl_tensor *src)
     size_t bytes = (size_t)dst->len * 4; /* the threads of a GPU copy in no order */
     if (dst->storage == src->storage && dst->offset != src->offset &&
         dst->offset < src->offset + bytes && src->offset < dst->offset + bytes)
-        return tl_fail(dst->ctx, TL_EINVAL, "copy: source and target overlap");
+        return tl_fail(dst->ctx, TL_EINVAL, "copy: source and target overlap: copy a clone");
     tl_args a = {.copy = {.x = (tl_tensor *)src, .y = dst}};
     return tl_launch(dst->ctx, TL_OP_copy, &a);
 }
