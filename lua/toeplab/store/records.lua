@@ -105,8 +105,7 @@ local function connect(folder, mode)
       break
     end
   end
-  refuse(folder, message or folder
-    .. "/news: other processes keep replacing it: run the command again", status)
+  refuse(folder, message or folder .. "/news: other processes keep replacing it; try again", status)
 end
 
 Records.refresh = rebuild.refresh
