@@ -160,7 +160,8 @@ tl_status fft_plan(const tl_host *h, tl_transform_kind kind, int64_t n, int meas
     fftwf_plan plan = NULL;
     tl_status  st = TL_OK;
     if (n < 1 || n > FFT_LONGEST)
-        return h->fail(h, TL_EINVAL, "fft: a transform of length %lld", (long long)n);
+        return h->fail(h, TL_EINVAL, "fft: the length of a transform is %lld, not 1 to %lld",
+                       (long long)n, (long long)FFT_LONGEST);
     size_t  bytes = ((size_t)n + 2) * 2 * sizeof(float);
     request r = {kind, (int)n, h->alloc(h, bytes), h->alloc(h, bytes)};
     if (r.in && r.out) {

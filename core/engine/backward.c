@@ -262,7 +262,7 @@ static tl_status check_result(tl_ctx *ctx, const tl_tensor *loss)
     if (!on_tape(ctx, loss->slot))
         return tl_fail(ctx, TL_EINVAL,
                        "backward: the tape of this loss is gone (an earlier backward consumed it, "
-                       "or it was cleared)");
+                       "or it was cleared): compute the loss again");
     return TL_OK;
 }
 
@@ -316,8 +316,9 @@ static tl_status check_gradient(tl_ctx *ctx, const tl_tensor *y, const tl_tensor
     if (st != TL_OK) return st;
     if (dy->type != TL_F32) return tl_fail(ctx, TL_ETYPE, "backward: the gradient is not float32");
     if (tl_same_shape(y, dy)) return TL_OK;
-    return tl_fail(ctx, TL_ESHAPE, "backward: the gradient is %s, the result %s", SHAPE(dy),
-                   SHAPE(y));
+    return tl_fail(ctx, TL_ESHAPE,
+                   "backward: the gradient is %s, the result %s: the shapes must be "
+                   "equal", SHAPE(dy), SHAPE(y));
 }
 
 tl_status tl_backward_given(tl_ctx *ctx, tl_tensor *y, tl_tensor *dy)

@@ -6,14 +6,17 @@
 tl_status tl_tensor_copy(tl_tensor *dst, const tl_tensor *src)
 {
     if (dst->type != src->type)
-        return tl_fail(dst->ctx, TL_ETYPE, "copy: float32 and int32 do not mix");
+        return tl_fail(dst->ctx, TL_ETYPE, "copy: the source is %s, the target %s",
+                       src->type == TL_F32 ? "float32" : "int32",
+                       dst->type == TL_F32 ? "float32" : "int32");
     if (!tl_same_shape(dst, src))
-        return tl_fail(dst->ctx, TL_ESHAPE, "copy: the source is %s, the target %s", SHAPE(src),
-                       SHAPE(dst));
+        return tl_fail(dst->ctx, TL_ESHAPE,
+                       "copy: the source is %s, the target %s: the shapes must be "
+                       "equal", SHAPE(src), SHAPE(dst));
     size_t bytes = (size_t)dst->len * 4; /* the threads of a GPU copy in no order */
     if (dst->storage == src->storage && dst->offset != src->offset &&
         dst->offset < src->offset + bytes && src->offset < dst->offset + bytes)
-        return tl_fail(dst->ctx, TL_EINVAL, "copy: source and target overlap");
+        return tl_fail(dst->ctx, TL_EINVAL, "copy: source and target overlap: copy a clone");
     tl_args a = {.copy = {.x = (tl_tensor *)src, .y = dst}};
     return tl_launch(dst->ctx, TL_OP_copy, &a);
 }

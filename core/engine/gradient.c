@@ -31,10 +31,12 @@ tl_tensor *tl_grad(const tl_tensor *t) { return t->slot ? t->slot->grad : NULL; 
 tl_status tl_set_grad(tl_tensor *t, tl_tensor *grad)
 {
     if (!t->slot || !t->slot->leaf)
-        return grad ? tl_fail(t->ctx, TL_EINVAL, "grad: %s is not a leaf", SHAPE(t)) : TL_OK;
+        return grad ? tl_fail(t->ctx, TL_EINVAL, "grad: %s is not a leaf that requires a gradient, "
+                              "such as a parameter", SHAPE(t)) : TL_OK;
     if (grad && (!tl_same_shape(t, grad) || grad->type != TL_F32))
-        return tl_fail(t->ctx, TL_ESHAPE, "grad: the gradient is %s, the tensor %s",
-                       SHAPE(grad), SHAPE(t));
+        return tl_fail(t->ctx, TL_ESHAPE,
+                       "grad: the gradient is %s, the tensor %s: the shapes must "
+                       "be equal", SHAPE(grad), SHAPE(t));
     if (grad) tl_tensor_retain(grad);
     tl_tensor_free(t->slot->grad);
     t->slot->grad = grad;

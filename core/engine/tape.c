@@ -69,13 +69,14 @@ static tl_status check_inputs(tl_ctx *ctx, tl_tensor *const *inputs, int count, 
         if (slot->consumed)
             return tl_fail(ctx, TL_EINVAL,
                            "operand %d, %s, is a result whose tape is gone (an earlier backward "
-                           "consumed it): compute it again, or let it require no gradient",
+                           "consumed it): compute it again, or use a clone of it",
                            i + 1, SHAPE(inputs[i]));
         if (!slot->leaf && slot->version != inputs[i]->storage->version)
             return tl_fail(ctx, TL_EINVAL,
-                           "operand %d, %s, is a result that was changed in place, so that its "
-                           "gradient is no longer that of its inputs: let it require "
-                           "none", i + 1, SHAPE(inputs[i]));
+                           "operand %d, %s, was computed by an operator and then changed in "
+                           "place, so its inputs would get wrong gradients: clone it before the "
+                           "change",
+                           i + 1, SHAPE(inputs[i]));
     }
     return TL_OK;
 }

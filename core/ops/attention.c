@@ -423,14 +423,14 @@ static tl_status check_operands(const struct tl_args_attention *s)
     tl_ctx          *ctx = q->ctx;
     int              last = q->ndim - 1;
     if (q->type != TL_F32 || k->type != TL_F32 || v->type != TL_F32)
-        return tl_fail(ctx, TL_ETYPE, "attention: q, k or v is int32");
+        return tl_fail(ctx, TL_ETYPE, "attention: q, k or v is int32, not float32");
     int fits = q->ndim >= 2 && k->ndim == q->ndim && v->ndim == q->ndim &&
                k->dims[last] == q->dims[last] && v->dims[last - 1] == k->dims[last - 1];
     for (int i = 0; fits && i < last - 1; i++)
         fits = k->dims[i] == q->dims[i] && v->dims[i] == q->dims[i];
     if (fits) return TL_OK;
-    return tl_fail(ctx, TL_ESHAPE, "attention: q is %s, k is %s, v is %s", SHAPE(q), SHAPE(k),
-                   SHAPE(v));
+    return tl_fail(ctx, TL_ESHAPE, "attention: q is %s, k is %s, v is %s, not [..,m,w], "
+                   "[..,n,w] and [..,n,c]", SHAPE(q), SHAPE(k), SHAPE(v));
 }
 
 static tl_status check_options(const struct tl_args_attention *s, const tl_attention_options *o)
@@ -440,20 +440,22 @@ static tl_status check_options(const struct tl_args_attention *s, const tl_atten
     int64_t          pairs = 1, m = tl_tensor_dim(q, -2), n = tl_tensor_dim(k, -2);
     for (int i = 0; i < q->ndim - 2; i++) pairs *= q->dims[i];
     if (o->window < 0)
-        return tl_fail(ctx, TL_EINVAL, "attention: the window is less than 0");
+        return tl_fail(ctx, TL_EINVAL, "attention: window is %lld, not 0 or more",
+                       (long long)o->window);
     if (!(o->dropout >= 0 && o->dropout < 1))
         return tl_fail(ctx, TL_EINVAL, "attention: dropout is %g, not in [0,1)", o->dropout);
     if (o->dropout > 0 && !o->stream)
         return tl_fail(ctx, TL_EINVAL, "attention: dropout needs a stream");
     if ((bias && bias->type != TL_F32) || (mask && mask->type != TL_F32))
-        return tl_fail(ctx, TL_ETYPE, "attention: the bias or the mask is int32");
+        return tl_fail(ctx, TL_ETYPE, "attention: the bias or the mask is int32, not float32");
     if (bias && (bias->ndim != 2 || bias->dims[1] != m + n - 1 || bias->dims[0] < 1 ||
                  pairs % bias->dims[0] != 0))
-        return tl_fail(ctx, TL_ESHAPE, "attention: q is %s, k is %s, the bias is %s", SHAPE(q),
-                       SHAPE(k), SHAPE(bias));
+        return tl_fail(ctx, TL_ESHAPE, "attention: q is %s, k is %s, the bias is %s, not "
+                       "[heads,%lld]", SHAPE(q), SHAPE(k), SHAPE(bias), (long long)(m + n - 1));
     if (mask && (mask->ndim != 2 || mask->dims[1] != n ||
                  (mask->dims[0] == 0 ? pairs != 0 : pairs % mask->dims[0] != 0)))
-        return tl_fail(ctx, TL_ESHAPE, "attention: k is %s, the mask is %s", SHAPE(k), SHAPE(mask));
+        return tl_fail(ctx, TL_ESHAPE, "attention: k is %s, the mask is %s, not [b,%lld]", SHAPE(k),
+                       SHAPE(mask), (long long)n);
     return TL_OK;
 }
 

@@ -158,17 +158,17 @@ static tl_status batch_norm_check(const tl_tensor *x, tl_tensor *const t[4], int
 {
     static const char *const names[4] = {"weight", "bias", "running mean", "running variance"};
     tl_ctx *ctx = x->ctx;
-    if (x->type != TL_F32) return tl_fail(ctx, TL_ETYPE, "batch_norm: x is int32");
+    if (x->type != TL_F32) return tl_fail(ctx, TL_ETYPE, "batch_norm: x is int32, not float32");
     if (x->ndim < 1 || tl_cols(x) < 1)
         return tl_fail(ctx, TL_ESHAPE, "batch_norm: x is %s, not [..,d]", SHAPE(x));
-    if (!(eps >= 0)) return tl_fail(ctx, TL_EINVAL, "batch_norm: eps is %g", eps);
+    if (!(eps >= 0)) return tl_fail(ctx, TL_EINVAL, "batch_norm: eps is %g, not 0 or more", eps);
     for (int i = 0; i < 4; i++) {
         if (!t[i] && i < 2) continue;
         if (t[i]->type != TL_F32)
-            return tl_fail(ctx, TL_ETYPE, "batch_norm: the %s is int32", names[i]);
+            return tl_fail(ctx, TL_ETYPE, "batch_norm: the %s is int32, not float32", names[i]);
         if (t[i]->ndim != 1 || t[i]->len != tl_cols(x))
-            return tl_fail(ctx, TL_ESHAPE, "batch_norm: x is %s, the %s is %s", SHAPE(x), names[i],
-                           SHAPE(t[i]));
+            return tl_fail(ctx, TL_ESHAPE, "batch_norm: x is %s, the %s is %s, not [%lld]",
+                           SHAPE(x), names[i], SHAPE(t[i]), (long long)tl_cols(x));
     }
     if (training && tl_rows(x) < 2)
         return tl_fail(ctx, TL_EINVAL, "batch_norm: training needs 2 rows or more, x is %s",

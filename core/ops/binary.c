@@ -14,7 +14,8 @@ static tl_status broadcast(tl_ctx *ctx, const char *op, const tl_tensor *a, cons
     for (int i = 0; i < ndim; i++) {
         int64_t p = tl_tensor_dim(a, i - ndim), q = tl_tensor_dim(b, i - ndim);
         if (p != q && p != 1 && q != 1)
-            return tl_fail(ctx, TL_ESHAPE, "%s: a is %s, b is %s", op, SHAPE(a), SHAPE(b));
+            return tl_fail(ctx, TL_ESHAPE, "%s: a is %s, b is %s: the shapes do not "
+                           "broadcast", op, SHAPE(a), SHAPE(b));
         out[i] = p == 1 ? q : p;
     }
     *out_ndim = ndim;
@@ -336,14 +337,14 @@ tl_status tl_where(tl_tensor *cond, tl_tensor *a, tl_tensor *b, tl_tensor **out_
 {
     tl_tensor *kept = NULL, *rest = NULL;
     if (cond->type != TL_F32 || a->type != TL_F32 || b->type != TL_F32)
-        return tl_fail(cond->ctx, TL_ETYPE, "where: operands are not all float32");
+        return tl_fail(cond->ctx, TL_ETYPE, "where: the condition, a and b must be float32");
     tl_status st = tl_binary(TL_BINARY_KEEP, cond, a, &kept);
     if (st == TL_OK) st = tl_binary(TL_BINARY_DROP, cond, b, &rest);
     if (st == TL_OK) st = tl_binary(TL_BINARY_ADD, kept, rest, out_y);
     tl_tensor_free(kept);
     tl_tensor_free(rest);
     if (st == TL_ESHAPE)
-        return tl_fail(cond->ctx, st, "where: the condition is %s, a is %s, b is %s", SHAPE(cond),
-                       SHAPE(a), SHAPE(b));
+        return tl_fail(cond->ctx, st, "where: the condition is %s, a is %s, b is %s: the shapes do "
+                       "not broadcast", SHAPE(cond), SHAPE(a), SHAPE(b));
     return st;
 }

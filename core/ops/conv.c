@@ -162,13 +162,13 @@ tl_status tl_depthwise_conv(tl_tensor *x, tl_tensor *taps, int64_t origin, tl_te
 {
     tl_ctx *ctx = x->ctx;
     if (x->type != TL_F32 || taps->type != TL_F32)
-        return tl_fail(ctx, TL_ETYPE, "depthwise_conv: x or taps is int32");
+        return tl_fail(ctx, TL_ETYPE, "depthwise_conv: x or taps is int32, not float32");
     if (x->ndim != 3 || taps->ndim != 2 || taps->dims[1] != x->dims[2])
-        return tl_fail(ctx, TL_ESHAPE, "depthwise_conv: x is %s, taps are %s", SHAPE(x),
-                       SHAPE(taps));
+        return tl_fail(ctx, TL_ESHAPE, "depthwise_conv: x is %s, taps are %s, not [b,n,d] and "
+                       "[m,d]", SHAPE(x), SHAPE(taps));
     if (origin < 0 || origin >= taps->dims[0])
-        return tl_fail(ctx, TL_EINVAL, "depthwise_conv: origin %lld of %lld taps",
-                       (long long)origin, (long long)taps->dims[0]);
+        return tl_fail(ctx, TL_EINVAL, "depthwise_conv: origin is %lld, not one of the taps, "
+                       "0..%lld", (long long)origin, (long long)taps->dims[0] - 1);
     tl_args   a = {.conv = {.x = x, .taps = taps, .origin = origin}};
     tl_status st = tl_new_like(x, &a.conv.y);
     if (st != TL_OK) return st;

@@ -182,7 +182,8 @@ tl_status tl_unary(tl_unary_kind kind, tl_tensor *x, tl_tensor **out_y)
 {
     tl_ctx *ctx = x->ctx;
     if (!tl_unary_name(kind)) return tl_fail(ctx, TL_EINVAL, "unary: no function %d", (int)kind);
-    if (x->type != TL_F32) return tl_fail(ctx, TL_ETYPE, "%s: x is int32", tl_unary_name(kind));
+    if (x->type != TL_F32)
+        return tl_fail(ctx, TL_ETYPE, "%s: x is int32, not float32", tl_unary_name(kind));
     tl_args   a = {.unary = {.x = x, .kind = kind}};
     tl_status st = tl_new_like(x, &a.unary.y);
     if (st == TL_OK) st = tl_run_recorded(TL_OP_unary, &a, 1, unary_grad, &a, out_y);
@@ -201,7 +202,7 @@ static tl_status affine_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 tl_status tl_affine(tl_tensor *x, double scale, double shift, tl_tensor **out_y)
 {
     tl_ctx *ctx = x->ctx;
-    if (x->type != TL_F32) return tl_fail(ctx, TL_ETYPE, "affine: x is int32");
+    if (x->type != TL_F32) return tl_fail(ctx, TL_ETYPE, "affine: x is int32, not float32");
     tl_args   a = {.affine = {.x = x, .scale = scale, .shift = shift}};
     tl_args   saved = {.affine = {.scale = scale}};
     tl_status st = tl_new_like(x, &a.affine.y);
@@ -224,9 +225,10 @@ tl_status tl_gate(tl_unary_kind kind, tl_tensor *x, tl_tensor *b, tl_tensor **ou
     tl_ctx *ctx = x->ctx;
     if (!tl_unary_name(kind)) return tl_fail(ctx, TL_EINVAL, "gate: no function %d", (int)kind);
     if (x->type != TL_F32 || b->type != TL_F32)
-        return tl_fail(ctx, TL_ETYPE, "gate: a or b is int32");
+        return tl_fail(ctx, TL_ETYPE, "gate: a or b is int32, not float32");
     if (!tl_same_shape(x, b))
-        return tl_fail(ctx, TL_ESHAPE, "gate: a is %s, b is %s", SHAPE(x), SHAPE(b));
+        return tl_fail(ctx, TL_ESHAPE, "gate: a is %s, b is %s: the shapes must be equal",
+                       SHAPE(x), SHAPE(b));
     tl_args   a = {.gate = {.a = x, .b = b, .kind = kind}};
     tl_status st = tl_new_like(x, &a.gate.y);
     if (st == TL_OK) st = tl_run_recorded(TL_OP_gate, &a, 2, gate_grad, &a, out_y);

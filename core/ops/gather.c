@@ -124,7 +124,9 @@ tl_status tl_gather(tl_tensor *x, tl_tensor *index, tl_tensor **out_y)
     if (x->type != TL_F32 || index->type != TL_I32)
         return tl_fail(x->ctx, TL_ETYPE, "gather: x must be float32 and the index int32");
     if (x->ndim < 1 || index->ndim + x->ndim - 1 > TL_MAXDIMS)
-        return tl_fail(x->ctx, TL_ESHAPE, "gather: x is %s, the index %s", SHAPE(x), SHAPE(index));
+        return tl_fail(x->ctx, TL_ESHAPE, "gather: x is %s, the index %s: the result, the index's "
+                       "axes and then x's others, has 1 to %d axes", SHAPE(x), SHAPE(index),
+                       TL_MAXDIMS);
     return gather(x, index, 0, out_y);
 }
 
@@ -135,8 +137,8 @@ tl_status tl_batch_gather(tl_tensor *x, tl_tensor *index, tl_tensor **out_y)
         return tl_fail(x->ctx, TL_ETYPE, "batch_gather: x must be float32 and the index int32");
     for (int i = 0; fits && i < batch; i++) fits = x->dims[i] == index->dims[i];
     if (!fits)
-        return tl_fail(x->ctx, TL_ESHAPE, "batch_gather: x is %s, the index %s", SHAPE(x),
-                       SHAPE(index));
+        return tl_fail(x->ctx, TL_ESHAPE, "batch_gather: x is %s, the index %s: they must have the "
+                       "same axes before the index's last", SHAPE(x), SHAPE(index));
     return gather(x, index, batch, out_y);
 }
 

@@ -231,7 +231,7 @@ static tl_status cross_entropy(tl_tensor *x, tl_tensor *w, tl_tensor *bias, tl_t
 static tl_status check_targets(const char *op, const tl_tensor *x, const tl_tensor *targets)
 {
     int same = x->ndim >= 1 && targets->ndim == x->ndim - 1;
-    if (x->type != TL_F32) return tl_fail(x->ctx, TL_ETYPE, "%s: x is int32", op);
+    if (x->type != TL_F32) return tl_fail(x->ctx, TL_ETYPE, "%s: x is int32, not float32", op);
     if (targets->type != TL_I32) return tl_fail(x->ctx, TL_ETYPE, "%s: targets are float32", op);
     for (int i = 0; same && i < targets->ndim; i++) same = targets->dims[i] == x->dims[i];
     if (!same || tl_cols(x) < 1)
@@ -253,13 +253,13 @@ tl_status tl_linear_cross_entropy(tl_tensor *x, tl_tensor *w, tl_tensor *bias, t
     tl_status st = check_targets("linear_cross_entropy", x, targets);
     if (st != TL_OK) return st;
     if (w->type != TL_F32 || (bias && bias->type != TL_F32))
-        return tl_fail(x->ctx, TL_ETYPE, "linear_cross_entropy: w or bias is int32");
+        return tl_fail(x->ctx, TL_ETYPE, "linear_cross_entropy: w or bias is int32, not float32");
     if (w->ndim != 2 || w->dims[0] < 1 || w->dims[1] != tl_cols(x))
-        return tl_fail(x->ctx, TL_ESHAPE, "linear_cross_entropy: x is %s, w is %s", SHAPE(x),
-                       SHAPE(w));
+        return tl_fail(x->ctx, TL_ESHAPE, "linear_cross_entropy: x is %s, w is %s, not [v,%lld]",
+                       SHAPE(x), SHAPE(w), (long long)tl_cols(x));
     if (bias && (bias->ndim != 1 || bias->dims[0] != w->dims[0]))
-        return tl_fail(x->ctx, TL_ESHAPE, "linear_cross_entropy: w is %s, bias is %s", SHAPE(w),
-                       SHAPE(bias));
+        return tl_fail(x->ctx, TL_ESHAPE, "linear_cross_entropy: w is %s, bias is %s, not [%lld]",
+                       SHAPE(w), SHAPE(bias), (long long)w->dims[0]);
     st = tl_gemm_fits(x->ctx, "linear_cross_entropy", BLOCK_ROWS, w->dims[0], w->dims[1]);
     return st == TL_OK ? cross_entropy(x, w, bias, targets, ignore, out_loss) : st;
 }

@@ -85,10 +85,10 @@ static tl_status match(const tl_tensor *a, int ta, const tl_tensor *b, int tb, i
     tl_ctx *ctx = a->ctx;
     int     fold = b->ndim == 2 && a->ndim > 2, fits = a->ndim >= 2 && b->ndim >= 2;
     if (a->type != TL_F32 || b->type != TL_F32)
-        return tl_fail(ctx, TL_ETYPE, "matmul: operands are not both float32");
+        return tl_fail(ctx, TL_ETYPE, "matmul: a and b must be float32");
     if (fold && ta)
-        return tl_fail(ctx, TL_ESHAPE, "matmul: trans_a with a %s and one matrix b %s", SHAPE(a),
-                       SHAPE(b));
+        return tl_fail(ctx, TL_ESHAPE, "matmul: a is %s, b is %s: trans_a requires an a with as "
+                       "many axes as b", SHAPE(a), SHAPE(b));
     int64_t m = tl_tensor_dim(a, ta ? -1 : -2), k = tl_tensor_dim(a, ta ? -2 : -1);
     int64_t n = tl_tensor_dim(b, tb ? -2 : -1), rows_b = tl_tensor_dim(b, tb ? -1 : -2);
     fits = fits && k == rows_b && (fold || a->ndim == b->ndim);
@@ -99,8 +99,8 @@ static tl_status match(const tl_tensor *a, int ta, const tl_tensor *b, int tb, i
             fits = a->dims[i] == b->dims[i];
     }
     if (!fits)
-        return tl_fail(ctx, TL_ESHAPE, "matmul: a is %s%s, b is %s%s", SHAPE(a),
-                       ta ? " transposed" : "", SHAPE(b), tb ? " transposed" : "");
+        return tl_fail(ctx, TL_ESHAPE, "matmul: a is %s%s, b is %s%s, not [..,m,k] and [..,k,n]",
+                       SHAPE(a), ta ? " transposed" : "", SHAPE(b), tb ? " transposed" : "");
     tl_status st = tl_gemm_fits(ctx, "matmul", m, n, k);
     if (st != TL_OK) return st;
     memcpy(dims, a->dims, sizeof a->dims);
@@ -146,11 +146,13 @@ static tl_status check_linear(const tl_tensor *x, const tl_tensor *w, const tl_t
 {
     tl_ctx *ctx = x->ctx;
     if (x->type != TL_F32 || w->type != TL_F32 || (bias && bias->type != TL_F32))
-        return tl_fail(ctx, TL_ETYPE, "linear: operands are not all float32");
+        return tl_fail(ctx, TL_ETYPE, "linear: x, w and bias must be float32");
     if (x->ndim < 1 || w->ndim != 2 || tl_cols(x) != w->dims[1])
-        return tl_fail(ctx, TL_ESHAPE, "linear: x is %s, w is %s", SHAPE(x), SHAPE(w));
+        return tl_fail(ctx, TL_ESHAPE, "linear: x is %s, w is %s, not [..,inputs] and "
+                       "[outputs,inputs]", SHAPE(x), SHAPE(w));
     if (bias && (bias->ndim != 1 || bias->dims[0] != w->dims[0]))
-        return tl_fail(ctx, TL_ESHAPE, "linear: bias is %s, w is %s", SHAPE(bias), SHAPE(w));
+        return tl_fail(ctx, TL_ESHAPE, "linear: bias is %s, not [%lld], as w is %s",
+                       SHAPE(bias), (long long)w->dims[0], SHAPE(w));
     return tl_gemm_fits(ctx, "linear", tl_rows(x), w->dims[0], w->dims[1]);
 }
 

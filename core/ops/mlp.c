@@ -198,7 +198,7 @@ static tl_status check_vector(const tl_tensor *t, const char *name, int l, int64
 {
     if (!t) return TL_OK;
     if (t->type != TL_F32)
-        return tl_fail(t->ctx, TL_ETYPE, "mlp: %s of layer %d is int32", name, l + 1);
+        return tl_fail(t->ctx, TL_ETYPE, "mlp: %s of layer %d is int32, not float32", name, l + 1);
     if (t->ndim == 1 && t->len == size) return TL_OK;
     return tl_fail(t->ctx, TL_ESHAPE, "mlp: %s of layer %d is %s, not [%lld]", name, l + 1,
                    SHAPE(t), (long long)size);
@@ -209,12 +209,13 @@ static tl_status check_layer(tl_ctx *ctx, const tl_mlp_layer *p, int l, int64_t 
 {
     const tl_tensor *w = p->weight;
     if (w->type != TL_F32)
-        return tl_fail(ctx, TL_ETYPE, "mlp: weight of layer %d is int32", l + 1);
+        return tl_fail(ctx, TL_ETYPE, "mlp: weight of layer %d is int32, not float32", l + 1);
     if (w->ndim != 2 || w->dims[1] != inputs || w->dims[0] < 1)
-        return tl_fail(ctx, TL_ESHAPE, "mlp: weight of layer %d is %s, its input has %lld "
-                       "numbers", l + 1, SHAPE(w), (long long)inputs);
+        return tl_fail(ctx, TL_ESHAPE, "mlp: weight of layer %d is %s, not [outputs,%lld]",
+                       l + 1, SHAPE(w), (long long)inputs);
     if (p->norm < TL_NORM_NONE || p->norm > TL_NORM_SIMPLE || !(p->eps >= 0))
-        return tl_fail(ctx, TL_EINVAL, "mlp: layer %d has norm %d, eps %g", l + 1, (int)p->norm,
+        return tl_fail(ctx, TL_EINVAL, "mlp: layer %d has the norm %d or the eps %g, which are out "
+                       "of range", l + 1, (int)p->norm,
                        p->eps);
     tl_status st = check_vector(p->bias, "bias", l, w->dims[0]);
     if (st == TL_OK) st = check_vector(p->norm_weight, "norm_weight", l, inputs);
@@ -231,20 +232,22 @@ static tl_status mlp_check(const tl_tensor *x, const tl_mlp_layer *layers, int c
     if (count < 2) return tl_fail(ctx, TL_EINVAL, "mlp: %d layers, at least 2 are needed", count);
     if (!tl_unary_name(act)) return tl_fail(ctx, TL_EINVAL, "mlp: no function %d", (int)act);
     if (x->type != TL_F32 || (scale && scale->type != TL_F32))
-        return tl_fail(ctx, TL_ETYPE, "mlp: x or scale is int32");
+        return tl_fail(ctx, TL_ETYPE, "mlp: x or scale is int32, not float32");
     if (tl_needs_grad(ctx, scale))
         return tl_fail(ctx, TL_EINVAL, "mlp: scale %s requires a gradient, but mlp computes none "
                        "for it", SHAPE(scale));
     if (x->ndim != 2 || inputs < 1)
         return tl_fail(ctx, TL_ESHAPE, "mlp: x is %s, not [p,k]", SHAPE(x));
     if (scale && (scale->ndim != 1 || scale->len != x->dims[0]))
-        return tl_fail(ctx, TL_ESHAPE, "mlp: x is %s, scale is %s", SHAPE(x), SHAPE(scale));
+        return tl_fail(ctx, TL_ESHAPE, "mlp: x is %s, scale is %s, not [%lld]", SHAPE(x),
+                       SHAPE(scale), (long long)x->dims[0]);
     for (int l = 0; l < count && st == TL_OK; l++) {
         int64_t outputs = layers[l].weight->ndim == 2 ? layers[l].weight->dims[0] : 0;
         st = check_layer(ctx, &layers[l], l, inputs);
         if (st == TL_OK && residual && l > 0 && l < count - 1 && inputs != outputs)
-            st = tl_fail(ctx, TL_ESHAPE, "mlp: layer %d has %lld outputs and %lld inputs, a "
-                         "residual needs as many", l + 1, (long long)outputs, (long long)inputs);
+            st = tl_fail(ctx, TL_ESHAPE, "mlp: layer %d has %lld outputs and %lld inputs: a "
+                         "residual requires equal numbers", l + 1, (long long)outputs,
+                         (long long)inputs);
         if (st == TL_OK) st = tl_gemm_fits(ctx, "mlp", x->dims[0], outputs, inputs);
         inputs = outputs;
     }

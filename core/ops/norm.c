@@ -206,13 +206,15 @@ static tl_status norm_check(const char *op, const tl_tensor *x, const tl_tensor 
 {
     tl_ctx *ctx = x->ctx;
     if (x->type != TL_F32 || (weight && weight->type != TL_F32) || (bias && bias->type != TL_F32))
-        return tl_fail(ctx, TL_ETYPE, "%s: x, weight or bias is int32", op);
+        return tl_fail(ctx, TL_ETYPE, "%s: x, weight or bias is int32, not float32", op);
     if (x->ndim < 1 || tl_cols(x) < 1)
         return tl_fail(ctx, TL_ESHAPE, "%s: x is %s, not [..,d]", op, SHAPE(x));
     if (weight && (weight->len != size || weight->ndim > 1))
-        return tl_fail(ctx, TL_ESHAPE, "%s: x is %s, weight is %s", op, SHAPE(x), SHAPE(weight));
+        return tl_fail(ctx, TL_ESHAPE, "%s: x is %s, weight is %s, not [%lld]", op, SHAPE(x),
+                       SHAPE(weight), (long long)size);
     if (bias && (bias->len != size || bias->ndim > 1))
-        return tl_fail(ctx, TL_ESHAPE, "%s: x is %s, bias is %s", op, SHAPE(x), SHAPE(bias));
+        return tl_fail(ctx, TL_ESHAPE, "%s: x is %s, bias is %s, not [%lld]", op, SHAPE(x),
+                       SHAPE(bias), (long long)size);
     return TL_OK;
 }
 

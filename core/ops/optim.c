@@ -89,10 +89,11 @@ static tl_status optim_check(const char *op, const char *name, int i, const tl_t
     if (needed && !t)
         return tl_fail(p->ctx, TL_EINVAL, "%s: parameter %d has no %s", op, i + 1, name);
     if (p->type != TL_F32 || (t && t->type != TL_F32))
-        return tl_fail(p->ctx, TL_ETYPE, "%s: parameter %d or its %s is int32", op, i + 1, name);
+        return tl_fail(p->ctx, TL_ETYPE, "%s: parameter %d or its %s is int32, not float32", op,
+                       i + 1, name);
     if (t && !tl_same_shape(p, t))
-        return tl_fail(p->ctx, TL_ESHAPE, "%s: parameter %d is %s, its %s is %s", op, i + 1,
-                       SHAPE(p), name, SHAPE(t));
+        return tl_fail(p->ctx, TL_ESHAPE, "%s: parameter %d is %s, its %s is %s: the shapes must "
+                       "be equal", op, i + 1, SHAPE(p), name, SHAPE(t));
     return TL_OK;
 }
 

@@ -216,7 +216,8 @@ tl_status tl_random_normal(tl_tensor *t, tl_stream *s, double mean, double devia
 
 tl_status tl_random_integers(tl_tensor *t, tl_stream *s, int64_t bound)
 {
-    if (t->type != TL_I32) return tl_fail(t->ctx, TL_ETYPE, "integers fills int32 tensors");
+    if (t->type != TL_I32)
+        return tl_fail(t->ctx, TL_ETYPE, "integers: the tensor is float32, not int32");
     if (bound < 1 || bound > INT32_MAX)
         return tl_fail(t->ctx, TL_EINVAL, "integers: the bound is %lld, not in 1..%d",
                        (long long)bound, INT32_MAX);
@@ -248,7 +249,8 @@ tl_status tl_random_places(tl_tensor *lengths, int64_t count, tl_stream *s, tl_t
 
 tl_status tl_random_permutation(tl_tensor *t, tl_stream *s)
 {
-    if (t->type != TL_I32) return tl_fail(t->ctx, TL_ETYPE, "permutation fills int32 tensors");
+    if (t->type != TL_I32)
+        return tl_fail(t->ctx, TL_ETYPE, "permutation: the tensor is float32, not int32");
     if (t->ndim != 1)
         return tl_fail(t->ctx, TL_ESHAPE, "permutation: t is %s, not a vector", SHAPE(t));
     if (t->len > INT32_MAX)
@@ -283,7 +285,7 @@ static tl_status dropout_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 tl_status tl_dropout(tl_tensor *x, double p, tl_stream *s, tl_tensor **out_y)
 {
     tl_ctx *ctx = x->ctx;
-    if (x->type != TL_F32) return tl_fail(ctx, TL_ETYPE, "dropout needs a float32 tensor");
+    if (x->type != TL_F32) return tl_fail(ctx, TL_ETYPE, "dropout: x is int32, not float32");
     if (!(p >= 0 && p < 1)) return tl_fail(ctx, TL_EINVAL, "dropout: p is %g, not in [0,1)", p);
     tl_args saved = {.dropout = {.key = (int64_t)s->key, .offset = (int64_t)s->offset, .p = p}};
     tl_args a = saved;
@@ -343,12 +345,13 @@ tl_status tl_sample(const tl_tensor *logits, double temperature, int top_k, tl_s
     int64_t      v = logits->len, best = 0, ties = v;
     float        least = -INFINITY;
     double       sum;
-    if (logits->type != TL_F32) return tl_fail(ctx, TL_ETYPE, "sample needs float32 logits");
+    if (logits->type != TL_F32)
+        return tl_fail(ctx, TL_ETYPE, "sample: logits are int32, not float32");
     if (logits->ndim != 1 || v < 1)
         return tl_fail(ctx, TL_ESHAPE, "sample: logits are %s, not [v]", SHAPE(logits));
     if (!(temperature >= 0) || isinf(temperature) || top_k < 0)
-        return tl_fail(ctx, TL_EINVAL, "sample: temperature %g or top_k %d is out of range",
-                       temperature, top_k);
+        return tl_fail(ctx, TL_EINVAL, "sample: temperature is %g and top_k is %d, which must be "
+                       "finite and 0 or more", temperature, top_k);
     tl_status st = tl_bring(logits);
     if (st != TL_OK) return st;
     x = F32(logits);
@@ -358,7 +361,8 @@ tl_status tl_sample(const tl_tensor *logits, double temperature, int top_k, tl_s
         if (x[i] > x[best]) best = i;
     }
     if (isinf(x[best]))
-        return tl_fail(ctx, TL_EINVAL, "sample: the largest logit is %g", (double)x[best]);
+        return tl_fail(ctx, TL_EINVAL, "sample: the largest logit is %g, not a finite number",
+                       (double)x[best]);
     if (temperature > 0) {
         if (top_k > 0 && top_k < v) {
             st = kth_largest(ctx, x, v, top_k, &least, &ties);

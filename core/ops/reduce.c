@@ -150,7 +150,8 @@ tl_status tl_reduce(tl_reduce_kind kind, tl_tensor *x, int axis, int keep, tl_te
     int64_t dims[TL_MAXDIMS];
     if ((int)kind < 0 || kind > TL_REDUCE_MAX)
         return tl_fail(ctx, TL_EINVAL, "reduce: no reduction %d", (int)kind);
-    if (x->type != TL_F32) return tl_fail(ctx, TL_ETYPE, "%s: x is int32", names[kind]);
+    if (x->type != TL_F32)
+        return tl_fail(ctx, TL_ETYPE, "%s: x is int32, not float32", names[kind]);
     tl_status st = axis == TL_ALL_AXES ? TL_OK : tl_axis(ctx, names[kind], x, &axis);
     if (st != TL_OK) return st;
     tl_args a = {.reduce = {.x = x, .kind = kind, .axis = axis}};
@@ -192,7 +193,7 @@ tl_status tl_cpu_argmax(tl_ctx *ctx, const tl_args *a)
 
 tl_status tl_argmax(tl_tensor *x, tl_tensor **out_index)
 {
-    if (x->type != TL_F32) return tl_fail(x->ctx, TL_ETYPE, "argmax: x is int32");
+    if (x->type != TL_F32) return tl_fail(x->ctx, TL_ETYPE, "argmax: x is int32, not float32");
     if (x->ndim < 1 || tl_cols(x) < 1 || tl_cols(x) > INT32_MAX)
         return tl_fail(x->ctx, TL_ESHAPE, "argmax: x is %s, the last axis has no elements or "
                        "too many", SHAPE(x));
@@ -242,7 +243,7 @@ static tl_status cumsum_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 tl_status tl_cumsum(tl_tensor *x, int axis, tl_tensor **out_y)
 {
     tl_ctx *ctx = x->ctx;
-    if (x->type != TL_F32) return tl_fail(ctx, TL_ETYPE, "cumsum: x is int32");
+    if (x->type != TL_F32) return tl_fail(ctx, TL_ETYPE, "cumsum: x is int32, not float32");
     tl_status st = tl_axis(ctx, "cumsum", x, &axis);
     if (st != TL_OK) return st;
     tl_args a = {.cumsum = {.x = x, .axis = axis}}, saved = {.cumsum = {.axis = axis}};

@@ -24,9 +24,9 @@ static tl_status resolve(tl_tensor *x, int ndim, const int64_t *dims, int64_t *o
     }
     if (open >= 0) out[open] = known > 0 ? x->len / known : 0;
     if (known * (open >= 0 ? out[open] : 1) != x->len)
-        return tl_fail(x->ctx, TL_ESHAPE, "reshape: %s has %lld elements, which the given "
-                       "dimensions, of %lld elements, do not fit", SHAPE(x),
-                       (long long)x->len, (long long)known);
+        return tl_fail(x->ctx, TL_ESHAPE, "reshape: %s has %lld elements, but the new shape %s "
+                       "%lld", SHAPE(x), (long long)x->len,
+                       open < 0 ? "has" : "takes a multiple of", (long long)known);
     return TL_OK;
 }
 
@@ -110,7 +110,7 @@ tl_status tl_transpose(tl_tensor *x, const int *axes, tl_tensor **out_y)
     tl_args  a = {.transpose = {.x = x}}, saved;
     int64_t  dims[TL_MAXDIMS];
     unsigned seen = 0;
-    if (x->type != TL_F32) return tl_fail(x->ctx, TL_ETYPE, "transpose: x is int32");
+    if (x->type != TL_F32) return tl_fail(x->ctx, TL_ETYPE, "transpose: x is int32, not float32");
     if (x->ndim == 0) return tl_reshape(x, 0, NULL, out_y);
     for (int i = 0; i < x->ndim; i++) {
         int axis = axes[i] < 0 ? axes[i] + x->ndim : axes[i];
@@ -197,8 +197,10 @@ tl_status tl_slice(tl_tensor *x, int axis, int64_t start, int64_t count, tl_tens
     tl_status st = tl_axis(x->ctx, "slice", x, &axis);
     if (st != TL_OK) return st;
     if (start < 0 || count < 0 || count > x->dims[axis] - start)
-        return tl_fail(x->ctx, TL_ESHAPE, "slice: %lld elements from %lld on axis %lld of %s",
-                       (long long)count, (long long)start, tl_axis_number(x->ctx, axis), SHAPE(x));
+        return tl_fail(x->ctx, TL_ESHAPE,
+                       "slice: axis %lld of %s has no %lld elements from position "
+                       "%lld on", tl_axis_number(x->ctx, axis), SHAPE(x), (long long)count,
+                       tl_position(x->ctx, start));
     tl_args a = {.slice = {.x = x, .axis = axis, .first = start}};
     tl_args saved = {.slice = {.axis = axis, .first = start}, .shape = {tl_shape_of(x)}};
     memcpy(dims, x->dims, sizeof dims);
@@ -228,11 +230,12 @@ static tl_status concat_check(const tl_tensor *x, const tl_tensor *z, int axis)
 {
     int fits = x->ndim == z->ndim;
     if (x->type != z->type)
-        return tl_fail(x->ctx, TL_ETYPE, "concat: the tensors are not all of one type");
+        return tl_fail(x->ctx, TL_ETYPE, "concat: some tensors are float32 and others int32");
     for (int i = 0; fits && i < x->ndim; i++) fits = i == axis || x->dims[i] == z->dims[i];
     if (fits) return TL_OK;
-    return tl_fail(x->ctx, TL_ESHAPE, "concat: %s and %s on axis %lld", SHAPE(x), SHAPE(z),
-                   tl_axis_number(x->ctx, axis));
+    return tl_fail(x->ctx, TL_ESHAPE,
+                   "concat: %s and %s on axis %lld: all other axes must be equal",
+                   SHAPE(x), SHAPE(z), tl_axis_number(x->ctx, axis));
 }
 
 tl_status tl_concat(tl_ctx *ctx, tl_tensor *const *xs, int count, int axis, tl_tensor **out_y)

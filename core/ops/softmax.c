@@ -125,7 +125,7 @@ static tl_status log_softmax_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 
 tl_status tl_softmax(tl_tensor *x, int causal, tl_tensor **out_y)
 {
-    if (x->type != TL_F32) return tl_fail(x->ctx, TL_ETYPE, "softmax: x is int32");
+    if (x->type != TL_F32) return tl_fail(x->ctx, TL_ETYPE, "softmax: x is int32, not float32");
     if (causal && (x->ndim < 2 || tl_tensor_dim(x, -1) != tl_tensor_dim(x, -2)))
         return tl_fail(x->ctx, TL_ESHAPE, "softmax: x is %s, causal needs [..,n,n]", SHAPE(x));
     tl_args   a = {.softmax = {.x = x, .causal = causal != 0}};
@@ -137,7 +137,7 @@ tl_status tl_softmax(tl_tensor *x, int causal, tl_tensor **out_y)
 
 tl_status tl_log_softmax(tl_tensor *x, tl_tensor **out_y)
 {
-    if (x->type != TL_F32) return tl_fail(x->ctx, TL_ETYPE, "log_softmax: x is int32");
+    if (x->type != TL_F32) return tl_fail(x->ctx, TL_ETYPE, "log_softmax: x is int32, not float32");
     tl_args   a = {.log_softmax = {.x = x}};
     tl_status st = tl_new_like(x, &a.log_softmax.y);
     if (st != TL_OK) return st;

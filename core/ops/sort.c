@@ -153,8 +153,9 @@ tl_status tl_topk(tl_tensor *x, int64_t k, tl_tensor **out_places, tl_tensor **o
     tl_status st = check("topk", x);
     if (st != TL_OK) return st;
     if (k < 1 || k > tl_cols(x))
-        return tl_fail(x->ctx, TL_EINVAL, "topk: k is %lld, x is %s",
-                       (long long)k, SHAPE(x));
+        return tl_fail(x->ctx, TL_EINVAL,
+                       "topk: k is %lld, x is %s: k must be 1 to the size of the "
+                       "last axis", (long long)k, SHAPE(x));
     memcpy(dims, x->dims, sizeof dims);
     dims[x->ndim - 1] = k;
     st = tl_new(x->ctx, TL_I32, x->ndim, dims, &a.topk.places);

@@ -22,7 +22,8 @@ static tl_status svd_check(const char *op, const char *name, const tl_tensor *a)
     if (tl_needs_grad(a->ctx, a))
         return tl_fail(a->ctx, TL_EINVAL, "%s: %s requires a gradient, which %s does not pass on: "
                        "call it inside no_grad", op, name, op);
-    if (a->type != TL_F32) return tl_fail(a->ctx, TL_ETYPE, "%s: %s is int32", op, name);
+    if (a->type != TL_F32)
+        return tl_fail(a->ctx, TL_ETYPE, "%s: %s is int32, not float32", op, name);
     if (a->ndim != 2)
         return tl_fail(a->ctx, TL_ESHAPE, "%s: %s is %s, not a matrix", op, name, SHAPE(a));
     tl_status st = tl_bring(a);

@@ -346,21 +346,23 @@ static tl_status select_check(const tl_args *args)
     tl_ctx          *ctx = x->ctx;
     for (int i = 0; i < INPUTS; i++)
         if (args->list.in[i] && args->list.in[i]->type != TL_F32)
-            return tl_fail(ctx, TL_ETYPE, "selective_scan: input %d is int32", i + 1);
+            return tl_fail(ctx, TL_ETYPE, "selective_scan: input %d is int32, not float32", i + 1);
     if (x->ndim != 3 || !tl_same_shape(x, s->delta))
-        return tl_fail(ctx, TL_ESHAPE, "selective_scan: x is %s, delta is %s", SHAPE(x),
-                       SHAPE(s->delta));
+        return tl_fail(ctx, TL_ESHAPE, "selective_scan: x is %s, delta is %s, not both [b,n,d]",
+                       SHAPE(x), SHAPE(s->delta));
     if (a->ndim != 2 || a->dims[0] != x->dims[2])
-        return tl_fail(ctx, TL_ESHAPE, "selective_scan: x is %s, a is %s", SHAPE(x), SHAPE(a));
+        return tl_fail(ctx, TL_ESHAPE, "selective_scan: x is %s, a is %s, not [%lld,state]",
+                                              SHAPE(x), SHAPE(a), (long long)x->dims[2]);
     for (int i = 0; i < 2; i++) {
         const tl_tensor *t = i == 0 ? s->b : s->c;
         if (!tl_has_shape(t, 3, (int64_t[]){x->dims[0], x->dims[1], a->dims[1]}))
-            return tl_fail(ctx, TL_ESHAPE, "selective_scan: x is %s, a is %s, %s is %s", SHAPE(x),
-                           SHAPE(a), i == 0 ? "b" : "c", SHAPE(t));
+            return tl_fail(ctx, TL_ESHAPE, "selective_scan: x is %s, a is %s, %s is %s, not "
+                           "[b,n,%lld]", SHAPE(x), SHAPE(a), i == 0 ? "b" : "c", SHAPE(t),
+                           (long long)a->dims[1]);
     }
     if (skip && (skip->ndim != 1 || skip->dims[0] != x->dims[2]))
-        return tl_fail(ctx, TL_ESHAPE, "selective_scan: x is %s, skip is %s", SHAPE(x),
-                       SHAPE(skip));
+        return tl_fail(ctx, TL_ESHAPE, "selective_scan: x is %s, skip is %s, not [%lld]", SHAPE(x),
+                       SHAPE(skip), (long long)x->dims[2]);
     return TL_OK;
 }
 

@@ -71,7 +71,8 @@ tl_status tl_store_check_folder(tl_ctx *ctx, const char *folder)
                            path);
         int runs = strcmp(names[i], "runs") == 0;
         if (runs ? !S_ISDIR(file.st_mode) : !S_ISREG(file.st_mode))
-            return tl_fail(ctx, TL_ECORRUPT, "%s: is no %s", path, runs ? "folder" : "file");
+            return tl_fail(ctx, TL_ECORRUPT, "%s: must be a %s", path,
+                           runs ? "folder" : "regular file");
     }
     return st;
 }

@@ -62,7 +62,7 @@ tl_status tl_trailer_verify(tl_ctx *ctx, const char *path, const void *data, siz
         return tl_fail(ctx, TL_ECORRUPT, "%s: its length has changed since it was written", path);
     tl_trailer(expected, data, end);
     if (memcmp(found, expected, TL_TRAILER) != 0)
-        return tl_fail(ctx, TL_ECORRUPT, "%s: its checksum does not match its %zu bytes", path,
-                       end);
+        return tl_fail(ctx, TL_ECORRUPT,
+                       "%s: is damaged: its checksum does not match its %zu bytes", path, end);
     return TL_OK;
 }

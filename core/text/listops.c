@@ -113,8 +113,8 @@ static tl_status listops_take(const tl_tensor *ids, int64_t first, int64_t n, gi
     *g = (given){0}; /* nothing to release yet */
     if (ids->type != TL_I32) return tl_fail(ctx, TL_ETYPE, "listops: ids must be int32");
     if (first < 0 || n < 0 || first > ids->len - n)
-        return tl_fail(ctx, TL_EINVAL, "listops: %lld tokens from %lld on of %lld", (long long)n,
-                       (long long)first, (long long)ids->len);
+        return tl_fail(ctx, TL_EINVAL, "listops: ids have no %lld tokens from %lld on, but %lld in "
+                       "all", (long long)n, (long long)first, (long long)ids->len);
     tl_status st = tl_bring(ids);
     if (st == TL_OK) st = given_new(ctx, n, g);
     if (st != TL_OK) return st;

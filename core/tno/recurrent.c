@@ -39,7 +39,9 @@ tl_status tl_recurrence_step(tl_recurrence *r, tl_tensor *x, tl_tensor *y)
         return tl_fail(r->ctx, TL_ESHAPE, "recurrence: x is %s, not [%lld,%lld] or [%lld,n,%lld]",
                        SHAPE(x), b, d, b, d);
     if (!tl_same_shape(x, y))
-        return tl_fail(r->ctx, TL_ESHAPE, "recurrence: x is %s and y is %s", SHAPE(x), SHAPE(y));
+        return tl_fail(r->ctx, TL_ESHAPE,
+                       "recurrence: x is %s and y is %s: the shapes must be equal",
+                       SHAPE(x), SHAPE(y));
     return tl_launch_host(r->ctx, TL_OP_recurrence, &a); /* the state is in host memory */
 }
 

@@ -46,7 +46,7 @@ tl_status tl_tno_new(tl_ctx *ctx, const char *backend, int64_t n, int64_t d, int
     if (st != TL_OK) return st;
     if (strcmp(backend, "auto") == 0) {
         if (options && options[0])
-            return tl_fail(ctx, TL_EINVAL, "backend 'auto' has no option '%s': it has none",
+            return tl_fail(ctx, TL_EINVAL, "backend 'auto' has no option '%s': it takes none",
                            options[0]);
         st = tl_choose(ctx, &problem, &backend);
     }
@@ -276,7 +276,8 @@ tl_status tl_tno_gradients(tl_tno *tno, tl_tensor *coef, tl_tensor *const *param
     if (st == TL_OK && dy->type != TL_F32)
         st = tl_fail(ctx, TL_ETYPE, "gradients: dy is not float32");
     if (st == TL_OK && !tl_same_shape(dy, x))
-        st = tl_fail(ctx, TL_ESHAPE, "gradients: dy is %s, x is %s", SHAPE(dy), SHAPE(x));
+        st = tl_fail(ctx, TL_ESHAPE, "gradients: dy is %s, x is %s: the shapes must be equal",
+                     SHAPE(dy), SHAPE(x));
     for (int i = 0; st == TL_OK && i < tno->plan.params; i++) g->params[i] = params[i];
     if (st == TL_OK && cache) st = add_cache(tno, cache, &g->cache, NULL);
     if (st == TL_OK && out_dcoef) st = tl_new_like(coef, &g->dcoef);

@@ -86,7 +86,12 @@ refuse "a topic of help that is nearly one" 2 "; did you mean 'exit-codes'?" \
     "$toeplab" help exit-code
 refuse "an option's value that reads --help" 2 "results holds no runs" \
     "$toeplab" mark @last --note --help
-refuse "help on two verbs" 2 "help: takes one word, got 'ls'" "$toeplab" help run ls
+refuse "help on no word of the manual" 2 "unknown verb or topic 'ls xyzzy'" "$toeplab" help ls xyzzy
+refuse "help on a verb that is nearly one" 2 "did you mean 'table'" "$toeplab" help tabel
+for words in "sweep keys" "another machine" "own text" "add mixer" "print kernel" "learning rate" \
+    LaTeX "eight GPUs" extrapolate "edit reruns"; do
+    expect "the manual has: $words" 0 "^[a-z-]*[.]md: " "$toeplab" help $words
+done
 for verb in version --version; do
     refuse "$verb of a word" 2 "version: takes no words, got 'x'" "$toeplab" $verb x
 done

@@ -174,7 +174,8 @@ function verbs.path(set, names)
   end
   local state = datasets.state(one, set.check)
   if state == "here (program)" then
-    errors.raise(errors.FAILED, "%s is in no folder: it is printed by: %s", one.name, one.program)
+    errors.raise(errors.FAILED, "%s has no folder; this command prints it: %s", one.name,
+      one.program)
   elseif state == "as archive" then
     errors.raise(errors.FAILED, "%s is here as an archive only; to unpack it: "
       .. "toeplab data fetch %s", one.name, one.name)

@@ -290,7 +290,7 @@ end
 -- Prepares to continue a converted model, which has a method of its own.
 local function use_session(about, o)
   if about.form == "published" then
-    errors.say("note: the published form is right for %d tokens only", about.lags)
+    errors.say("note: the published form is exact for the first %d tokens only", about.lags)
   end
   o.session = about.session
 end

@@ -5,6 +5,7 @@ local core = require "toeplab.core"
 local devices = require "toeplab.trials.devices"
 local errors = require "toeplab.base.errors"
 local internal_files = require "toeplab.store.internal_files"
+local manual = require "toeplab.commands.unlisted.manual"
 local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 
@@ -35,7 +36,7 @@ local verbs = {
   { "bench", "measure time and memory of operators and models" },
   { "data", "list and fetch data sets; learn a vocabulary of byte pairs" },
   { "lua", "run a Lua script with the library, or Lua line by line" },
-  { "help", "help on a verb, on exit-codes or on environment" },
+  { "help", "help on a verb, exit-codes or environment; find words in the manual" },
   { "version", "print the version and the build options" },
   { "worker", "run the trials that a run hands out", unlisted = true },
   { "complete", "print the completions of the last word of a command line", unlisted = true },
@@ -118,7 +119,8 @@ local function overview()
   for _, verb in ipairs(commands.verbs()) do
     lines[#lines + 1] = ("  %-10s %s"):format(verb[1], verb[2])
   end
-  lines[#lines + 1] = "\nmore help: toeplab help exit-codes, toeplab help environment"
+  lines[#lines + 1] = "\nmore help: toeplab help exit-codes, toeplab help environment,"
+    .. "\n           toeplab help WORDS (where the manual has them)"
   return table.concat(lines, "\n")
 end
 
@@ -149,12 +151,28 @@ local function find(name, more)
     suggest.hint(name, names))
 end
 
+-- Whether a verb or a topic has the name, or a longer one, which is probably meant.
+local function is_verb(name)
+  for _, verb in ipairs(verbs) do
+    if verb[1] == name then return true end
+  end
+  for topic in pairs(topics) do
+    if topic:sub(1, #name) == name then return true end
+  end
+  return false
+end
+
 local function show_help(topic)
   if not topic then
     print(overview())
   elseif topics[topic] then
     print(topics[topic])
   else
+    local found = not is_verb(topic) and manual.find(topic)
+    if found then
+      print(found)
+      return errors.DONE
+    end
     local verb = find(topic, topics)
     local command = commands.of(topic)
     print(command and help_of(command) or ("toeplab %s\n\n%s"):format(topic, verb[2]))
@@ -182,8 +200,7 @@ local function dispatch(words)
     command and (command.words or {})[2] == "keys")
   if not set then return show_help(name) end
   if name == "version" then return show_version(others) end
-  if others[2] and name == "help" then errors.usage("help: takes one word, got '%s'", others[2]) end
-  if name == "help" then return show_help(others[1]) end
+  if name == "help" then return show_help(others[1] and table.concat(others, " ")) end
   for _, o in ipairs(command.options) do
     if o.writes and set[o.name] then internal_files.refuse(name, o.name, set[o.name]) end
   end

@@ -225,7 +225,8 @@ end
 
 local function check_panels(count)
   if count <= PANELS then return end
-  errors.usage("plot: that is %d panels or more; the limit is %d: choose fewer", count, PANELS)
+  errors.usage("plot: that is %d panels or more; the limit is %d: name fewer trials, or fewer "
+    .. "panels by --panels or --layer", count, PANELS)
 end
 
 local function of_curves(store, ids, set)

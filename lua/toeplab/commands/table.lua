@@ -279,7 +279,10 @@ end
 local function show(result, set)
   local format = format_of(set)
   if format == "why" then
-    if not result.frame then errors.usage("table: --why: no trial here answers %s", result.id) end
+    if not result.frame then
+      errors.usage("table: --why: no trial here answers %s (toeplab table lists the experiments "
+        .. "that do)", result.id)
+    end
     why(result, set.why)
   elseif format == "html" then
     io.write(core.sys.clean(html.page(result.id, formats.html(result))))

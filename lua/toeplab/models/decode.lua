@@ -177,7 +177,9 @@ local function evaluator(model)
 end
 
 local function check_causal(model)
-  if model.causal == false then error("generate: the model is not causal", 0) end
+  if model.causal == false then
+    error("generate: the model is not causal, so it cannot continue a text", 0)
+  end
 end
 
 -- model:stream(options): returns an iterator over the tokens that the model adds to a prompt, each

@@ -108,7 +108,9 @@ end
 -- decay included, and for the form balanced a list of error bounds, one per channel.
 function distill.system(k, r, form)
   local lags, d = k:dim(1), k:dim(2)
-  if lags < 3 then errors.usage("distill: a kernel of %d lags needs no modes", lags) end
+  if lags < 3 then
+    errors.usage("distill: the kernel has %d lags, and at least 3 are needed", lags)
+  end
   if r >= lags then
     errors.usage("distill: %d modes are not fewer than the kernel's %d lags", r, lags)
   end

@@ -234,7 +234,8 @@ published.options = published_options
 -- published.state. Raises if the published code lacks a parameter or an option of the module.
 function published.dictionary(kind, module)
   if kind == "lra" or kind == "image" then
-    error(("published.dictionary: state dictionaries of kind '%s' are only read"):format(kind), 2)
+    error(("published.dictionary: state dictionaries of kind '%s' can be read but not "
+      .. "written"):format(kind), 2)
   end
   published.options(kind, module)
   local dictionary, k, heads, state = {}, kinds[kind], {}, module:state()

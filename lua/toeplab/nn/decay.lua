@@ -56,7 +56,8 @@ local function fixed(o)
   if type(o.kind) == "number" then return core.full({ o.dim }, o.kind) end
   local gamma = o.kind == "alibi" and alibi(o.dim, o.heads) or o.kind
   if #gamma ~= o.dim then
-    error(("Decay: %d numbers for %d channels"):format(#gamma, o.dim), 0)
+    error(("Decay: %d numbers for %d channels: give one number, or one for each channel"):format(
+      #gamma, o.dim), 0)
   end
   for i, g in ipairs(gamma) do
     if type(g) ~= "number" or not (g > 0 and g <= 1) then

@@ -70,7 +70,7 @@ local function new(lengths, n)
       self.list[#self.list + 1] = document
     end
   end
-  if #self.list == 0 then error("documents: a batch without a document", 0) end
+  if #self.list == 0 then error("documents: the batch has no documents", 0) end
   return self
 end
 

@@ -77,8 +77,8 @@ end
 
 local function check_length(self, n)
   if n > self.opt.max_length then
-    error(("Learned: x has %d positions, but only max_length = %d have been learned"):format(
-      n, self.opt.max_length), 0)
+    error(("Learned: x has %d positions, but max_length = %d: set max_length to the longest "
+      .. "length"):format(n, self.opt.max_length), 0)
   end
 end
 

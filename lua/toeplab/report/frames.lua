@@ -197,7 +197,8 @@ function frames.none_is(verb, store, name, others)
   end
   local names = published_tables.ids()
   if suggest.choose("table", name, names) then
-    errors.usage("%s: no trial here answers %s", verb, name)
+    errors.usage("%s: no trial here answers %s (toeplab table lists the experiments that do)",
+      verb, name)
   end
   for _, row in ipairs(store:rows "SELECT DISTINCT experiment AS name FROM v_trials") do
     names[#names + 1] = row.name

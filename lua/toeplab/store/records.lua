@@ -105,7 +105,7 @@ local function connect(folder, mode)
       break
     end
   end
-  refuse(folder, message or folder .. "/news: other processes keep replacing it", status)
+  refuse(folder, message or folder .. "/news: other processes keep replacing it; try again", status)
 end
 
 Records.refresh = rebuild.refresh

@@ -75,7 +75,7 @@ function labelled.new(ids, starts, labels, given)
   local o = options.check("labelled", spec, given)
   local read, count = reader(ids, starts, o)
   if count ~= #labels then
-    error(("labelled: %d labels for %d sequences"):format(#labels, count), 2)
+    error(("labelled: %d labels for %d sequences: give one for each"):format(#labels, count), 2)
   end
   return labelled.over(read, labels, o.classes, o.seed)
 end
@@ -87,8 +87,8 @@ function labelled.pairs(ids, starts, first, second, labels, given)
   local o = options.check("labelled", spec, given)
   local read = reader(ids, starts, o)
   if #first ~= #labels or #second ~= #labels then
-    error(("labelled: %d labels for pairs of %d and %d sequences"):format(#labels, #first, #second),
-      2)
+    error(("labelled: %d labels for pairs of %d first and %d second sequences: give equal numbers")
+      :format(#labels, #first, #second), 2)
   end
   return labelled.over(function(numbers)
     local list = {}
@@ -114,7 +114,7 @@ end
 function Labelled:split(count, seed, what)
   count = count or self.count
   if count > self.count then
-    errors.usage("%s = %d, but there are %d", what or "split: count", count, self.count)
+    errors.usage("%s = %d, but there are %d examples", what or "split: count", count, self.count)
   end
   local order = core.stream(seed, "labelled.split"):permutation(self.count):totable()
   return self:part(table.move(order, 1, count, 1, {})),

@@ -19,7 +19,8 @@ end
 -- 0..classes-1. A nil seed stands for tl.seed's.
 function pictures.new(images, labels, classes, seed)
   if images:count() ~= #labels then
-    error(("pictures: %d labels for %d images"):format(#labels, images:count()), 2)
+    error(("pictures: %d labels for %d images: give one for each"):format(#labels,
+      images:count()), 2)
   end
   return pictures.over(function(numbers) return images:batch(core.ids(numbers)) end,
     images:size(), labels, classes, seed)

@@ -35,6 +35,7 @@ end
 for event, names in pairs { __lt = "tl.lt(a, b) or tl.gt(a, b)", __le =
   "tl.le(a, b) or tl.ge(a, b)" } do
   tensors[event] = function()
-    error("elements are compared by " .. names .. ", numbers of tensors by x:item()", 2)
+    error("Lua cannot compare a tensor by < or <=: write " .. names .. " to compare elements, "
+      .. "x:item() < y if x has one element", 2)
   end
 end

@@ -65,7 +65,7 @@ local function micro_list(batch, parts)
     error(("lm_step: a batch is a tensor of ids or a table of them, not %s"):format(type(batch)), 3)
   end
   if type(batch) == "table" then
-    if #batch == 0 then error("lm_step: a batch without rows", 3) end
+    if #batch == 0 then error("lm_step: the batch has no rows", 3) end
     if parts then error("lm_step: the batch is already cut into micro batches", 3) end
     update.check_uncut("lm_step", #batch)
     return batch

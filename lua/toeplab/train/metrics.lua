@@ -10,7 +10,8 @@ local metrics = {}
 
 local function check(name, predicted, labels)
   if #predicted ~= #labels or #predicted == 0 then
-    error(("metrics.%s: %d predictions for %d labels"):format(name, #predicted, #labels), 3)
+    error(("metrics.%s: %d predictions for %d labels: give one for each, at least 1"):format(name,
+      #predicted, #labels), 3)
   end
 end
 

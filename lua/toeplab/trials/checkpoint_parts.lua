@@ -111,7 +111,7 @@ function checkpoint_parts.of(model, opt, data, extra)
     if not has_state(part) then
       local fits = simple[type(part)] or is_tensor(part)
       error(("steps: '%s' needs methods state() and load(state)%s"):format(name, fits
-        and extra and extra[name] ~= nil and ", or is put into a table" or ""), 3)
+        and extra and extra[name] ~= nil and ", or a table around it: { value }" or ""), 3)
     end
   end
   return list

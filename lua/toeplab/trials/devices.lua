@@ -48,7 +48,8 @@ end
 -- Raises unless this process computes on the device of a trial.
 function devices.expect(name)
   if (name == "cpu") == (core.device() == "cpu") then return end
-  error(("a trial of device '%s' cannot run on %s"):format(name, (core.device())), 0)
+  error(("the trial has device = %s, but this process computes on %s"):format(name,
+    (core.device())), 0)
 end
 
 -- Selects the device of this process, which must not have made a tensor before.

@@ -155,7 +155,7 @@ local function check_zips(exp, values)
     local keys = sorted_keys(axes)
     for _, key in ipairs(keys) do
       if #axes[key] ~= #axes[keys[1]] then
-        errors.usage("%s: zip: %s has %d value%s but %s has %d: give both as many",
+        errors.usage("%s: zip: %s has %d value%s but %s has %d: give equal numbers",
           exp:where(key), key, #axes[key], #axes[key] == 1 and "" or "s", keys[1], #axes[keys[1]])
       end
     end

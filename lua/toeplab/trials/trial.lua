@@ -449,7 +449,10 @@ function Trial:steps(n, model, opt, data, extra, ...)
   end
   self.total, self.step = n, storing(self, restore)
   self.first, self.saved_step, self.saved_time = self.step, self.step, core.sys.clock()
-  if self.step > n then error(("steps: the checkpoint is after step %d"):format(self.step), 2) end
+  if self.step > n then
+    error(("steps: n = %d, but the trial has a checkpoint of step %d: n must depend on the "
+      .. "trial's keys alone"):format(n, self.step), 2)
+  end
   local said = self.step == 0 and recorded.parts() or {}
   if #said > 0 then self.rows:event(0, "part", table.concat(said, "; ")) end -- tables show the last
   if self.step > 0 then self.progress:note("resumed after step %d of %d", self.step, n) end

@@ -75,7 +75,7 @@ static const refusal refusals[] = {
     {{"mlp of a vector", mlp, 5, OF({ANY, 1, {3}}, MAPS(5, 3, 2)), .i = {0, 0, 0, 2}}, TL_ESHAPE,
      "[3]"},
     {{"mlp of other numbers", mlp, 5, OF({ANY, 2, {4, 4}}, MAPS(5, 3, 2)), .i = {0, 0, 0, 2}},
-     TL_ESHAPE, "[5,3], its input has 4 numbers"},
+     TL_ESHAPE, "[5,3], not [outputs,4]"},
     {{"mlp norm", mlp, 5, OF({ANY, 2, {4, 3}}, MAPS(5, 3, 2)), .i = {4, 0, 0, 2}}, TL_EINVAL,
      "norm 4"},
     {{"mlp eps", mlp, 5, OF({ANY, 2, {4, 3}}, MAPS(5, 3, 2)), .i = {1, 0, 0, 2}, .f = {-1}},
@@ -124,7 +124,7 @@ static const refusal refusals[] = {
     {{"attention's heads", attention, 4, OF({ANY, 3, {2, 3, 4}}, {ANY, 3, {2, 3, 4}},
       {ANY, 3, {2, 3, 4}}, {ANY, 2, {3, 5}})}, TL_ESHAPE, "the bias is [3,5]"},
     {{"attention's window", attention, 3, OF({ANY, 2, {3, 4}}, {ANY, 2, {3, 4}},
-      {ANY, 2, {3, 4}}), .i = {0, -1}}, TL_EINVAL, "the window is less than 0"},
+      {ANY, 2, {3, 4}}), .i = {0, -1}}, TL_EINVAL, "window is -1, not 0 or more"},
     {{"dropout of ids", dropout, 1, OF({INTEGERS, 1, {3}})}, TL_ETYPE, "float32"},
     {{"dropout", dropout, 1, OF({ANY, 1, {3}}), .f = {1}}, TL_EINVAL, "1"},
     {{"decay", decay, 2, OF({ANY, 2, {4, 3}}, {FRACTION, 1, {2}})}, TL_ESHAPE, "[2]"},
@@ -171,7 +171,7 @@ static void axes_are_named_as_given(void)
         char fifth[32], last[32], middle[40], open[40];
         tl_set_first_axis(ctx, first);
         (void)snprintf(fifth, sizeof fifth, "no axis %d", 5 + first);
-        (void)snprintf(last, sizeof last, "on axis %d", 2 + first);
+        (void)snprintf(last, sizeof last, "slice: axis %d of", 2 + first);
         (void)snprintf(middle, sizeof middle, "dimension %d is negative", 1 + first);
         (void)snprintf(open, sizeof open, "dimension %d of [2,3,4]", 1 + first);
         CHECK_STATUS(tl_cumsum(x, 5, &y), TL_EINVAL);

@@ -167,7 +167,7 @@ test("copy, fill, clone, view", function()
   eq(v, core.zeros(2, 2))
   raises(y.view, "view: 4 elements from 3 do not fit in %[6%]", y, 3, { 4 })
   raises(y.copy, "copy: the source is %[2%], the target %[6%]", y, core.ones(2))
-  raises(y.copy, "float32 and int32 do not mix", y, core.ids { 1, 2, 3, 4, 5, 6 })
+  raises(y.copy, "copy: the source is int32, the target float32", y, core.ids { 1, 2, 3, 4, 5, 6 })
   raises(core.ids({ 1 }).fill, "bad argument #2 .*not 32 bits", core.ids { 1 }, 1e10)
 end)
 

@@ -166,7 +166,7 @@ t.test("pairs: both sequences by the same blocks, then [z, z', z - z', z z']", f
   end)
   t.eq(core.no_grad(model, ids, lengths), single, 1e-6)
   t.eq(single:shape(), { 2, 3 })
-  t.raises(model, "TnnClassifier: 3 rows are not pairs", random_ids(3, 5, 7))
+  t.raises(model, "TnnClassifier: 3 rows are not pairs of sequences, as", random_ids(3, 5, 7))
   t.raises(model, "2 lengths for 4 rows", ids, core.ids { 1, 2 })
 end)
 

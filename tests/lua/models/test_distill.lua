@@ -109,7 +109,7 @@ t.test("a kernel without values, and invalid numbers of modes", function()
   t.eq(response(distill.system(tl.zeros(9, DIM), 2, "fitted"), 9), tl.zeros(9, DIM))
   t.raises(distill.system, "9 modes are not fewer than the kernel's 9 lags", tl.zeros(9, 1), 9,
     "balanced")
-  t.raises(distill.system, "a kernel of 2 lags needs no modes", tl.zeros(2, 1), 1, "balanced")
+  t.raises(distill.system, "the kernel has 2 lags, and at least 3", tl.zeros(2, 1), 1, "balanced")
 end)
 
 t.done()

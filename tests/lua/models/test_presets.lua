@@ -179,7 +179,7 @@ test("positions: fairseq's begin at 2, learned ones are an error beyond the end"
     if name ~= "sinusoidal-fairseq" then
       eq(model.position(zero):reshape(2, 8), model.position.weight:narrow(1, first + 1, 2))
       local long = core.ids { { 1, 2, 3, 4, 5, 6 } }
-      raises(output, "6 positions, but only max_length = 5", model, long)
+      raises(output, "6 positions, but max_length = 5", model, long)
     end
   end
 end)

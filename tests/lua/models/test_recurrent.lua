@@ -238,7 +238,7 @@ t.test("attention keeps keys and values, and position encodings continue", funct
   local model = model_of { structure = "mha+glu", positions = "learned", max_length = 4 }
   local session = recurrent.new(model, { lags = 1 })
   session:hidden(ids_of(1, 4))
-  t.raises(session.hidden, "only max_length = 4", session, ids_of(1, 1))
+  t.raises(session.hidden, "max_length = 4", session, ids_of(1, 1))
 end)
 
 t.test("carried states: their size, one for each place and sequence, and they end the session",

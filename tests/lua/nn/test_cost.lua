@@ -161,7 +161,7 @@ t.test("toeplab model prints the FLOP of a token and of a sequence at a length",
   t.ok(says(words .. "attention"):find "arithmetic at length 512")
   for _, wrong in ipairs { { words .. "gmlp length=600", "max_length = 512" },
     { "attention_classifier vocab=4 classes=2 max_length=8 length=9",
-      "only max_length = 8" } } do
+      "max_length = 8" } } do
     local text, code = says(wrong[1])
     t.eq(code, 2)
     t.ok(text:find(wrong[2], 1, true), text)

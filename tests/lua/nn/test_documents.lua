@@ -246,7 +246,7 @@ test("bad documents are refused", function()
     ["row 1 has the key 'befor'; did you mean 'before'?"] = { { 6, befor = 2 } },
     ["row 1 is a number, not a list of lengths"] = { 3, 5 },
     ["a list of lengths for each row"] = {},
-    ["a batch without a document"] = { { after = 8 } },
+    ["the batch has no documents"] = { { after = 8 } },
   } do
     raises(nn.documents, message, lengths, 8)
   end

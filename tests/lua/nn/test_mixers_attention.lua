@@ -298,7 +298,7 @@ test("attention: learned and rotary positions, fairseq's sinusoids and initialis
   local plain = nn.Attention(4, { heads = 2 })
   for _, name in ipairs { "q", "k", "v", "o" } do plain[name]:load(learned[name]:state()) end
   eq(learned(x), plain(x + learned.position.weight), 1e-6)
-  raises(learned, "Learned: x has 7 positions, but only max_length = 6", random(1, 7, 4))
+  raises(learned, "Learned: x has 7 positions, but max_length = 6", random(1, 7, 4))
   local turn = nn.rotary(4)
   local q, k = random(1, 4) + core.zeros(40, 4), random(1, 4) + core.zeros(40, 4)
   local scores = core.matmul(turn(q), turn(k), false, true)

@@ -183,7 +183,7 @@ test("accumulation: sum of the token losses over all micro batches by their numb
   ok(math.abs(means - loss) > 1e-4, "the micro batches must differ")
   raises(tl.train.lm_step, "is already cut into micro batches", a, tl.optim.sgd(a, {}), batch, 2)
   raises(tl.train.lm_step, "a batch is a tensor of ids or a table of them, not nil", a)
-  raises(tl.train.lm_step, "a batch without rows", a, tl.optim.sgd(a, {}), {})
+  raises(tl.train.lm_step, "the batch has no rows", a, tl.optim.sgd(a, {}), {})
   for _, count in ipairs { #batch, #batch + 1 } do -- other batches of the script have other numbers
     raises(update.with, ("micro_batches = %d: lm_step has a batch that the script cuts into %d")
       :format(count, #batch), count, tl.train.lm_step, a, tl.optim.sgd(a, {}), batch)

@@ -41,7 +41,7 @@ test("comparisons: 1 or 0 with Lua's meaning, NaN too, and no gradient", functio
     eq(a[name](a, 0), core[name](a, 0))
     ok(not y:requires_grad())
   end
-  raises(function() return core.ones(1) < 2 end, "compared by tl.lt%(a, b%) or tl.gt")
+  raises(function() return core.ones(1) < 2 end, "by < or <=: write tl.lt%(a, b%) or tl.gt")
   raises(function() return core.ones(1) >= core.ones(1) end, "tl.le%(a, b%) or tl.ge")
   raises(core.lt, "lt: a is %[2%], b is %[3%]", core.ones(2), core.ones(3))
   raises(core.pow, "pow: the operands are int32 and float32", core.ids { 1 }, 0.5)
@@ -80,7 +80,7 @@ test("where: unselected elements give neither value nor gradient", function()
   local x = core.tensor({ -1, 4 }):require_grad()
   core.where(core.gt(x, 0), core.sqrt(core.where(core.gt(x, 0), x, 1)), 0):sum():backward()
   eq(x:grad(), { 0, 0.25 })
-  raises(core.where, "where: operands are not all float32", core.ids { 1 }, 1, 2)
+  raises(core.where, "where: the condition, a and b must be float32", core.ids { 1 }, 1, 2)
   raises(core.where, "where: the condition is %[2%], a is %[3%], b is %[%]", core.ones(2),
     core.ones(3), 0)
 end)

@@ -52,7 +52,7 @@ t.test("values that a checkpoint cannot restore are refused immediately", functi
     ["(function() local x = {} return { s = x, z = x } end)()"] =
       "[sz] and [sz] are one table",
     ["{ s = print }"] = "'s' needs methods state%(%) and load%(state%)\n",
-    ["{ s = 3 }"] = "'s' needs methods state%(%) and load%(state%), or is put into a table",
+    ["{ s = 3 }"] = "'s' needs methods state%(%) and load%(state%), or a table around it",
   } do
     t.in_folder(function(folder)
       local code, said = trials.run(folder, ([[

@@ -37,7 +37,7 @@ t.test("zipped axes go together, and with the grid", function()
   t.eq(labels(zip), { "batch=16 length=512 model=tnn", "batch=8 length=1024 model=tnn",
     "batch=16 length=512 model=ski", "batch=8 length=1024 model=ski" })
   t.eq(labels(zip, { "length=64", "batch=2", "model=tnn" }), { "batch=2 length=64 model=tnn" })
-  t.raises(labels, "zip: length has 1 value.* batch has 2: give both as many", zip,
+  t.raises(labels, "zip: length has 1 value.* batch has 2: give equal numbers", zip,
     { "length=64" })
   t.eq(#labels("zip = { { a = {1,2}, b = {3,4} }, { e = {5,6,7}, f = {1,2,3} } },"), 12)
   t.eq(#labels(zip .. "scale = { smoke = { length = {8}, batch = {1} } },", { "scale=smoke" }), 2)

@@ -240,7 +240,7 @@ t.test("an error in the loop saves nothing, and the next attempt resumes before 
     local part = run(second, 9, function(step) steps[#steps + 1] = step end)
     t.eq({ part.count, steps, #rows.metrics }, { 9, { 5, 6, 7, 8, 9 }, 4 })
     t.holds(second.said[1], "resumed after step 4 of 9")
-    t.raises(run, "the checkpoint is after step 9", new(), 8)
+    t.raises(run, "n = 8, but the trial has a checkpoint of step 9", new(), 8)
     t.eq(run(new(), 9, error).count, 9) -- nothing is left
   end)
 end)

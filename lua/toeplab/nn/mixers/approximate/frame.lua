@@ -61,7 +61,8 @@ function frame.tokens_length(self, n)
   local o = self.opt
   if o.padding == "masked" or not o.max_length then return n end
   if n > o.max_length then
-    error(("%s: %d positions, but max_length = %d"):format(self.kind, n, o.max_length), 0)
+    error(("%s: %d positions, but max_length = %d: set max_length to the longest length"):format(
+      self.kind, n, o.max_length), 0)
   end
   return o.max_length
 end

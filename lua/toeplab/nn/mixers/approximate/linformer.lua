@@ -34,7 +34,7 @@ end
 function Linformer:mix(q, k, v, mask)
   local n, longest = q:dim(3), self.opt.max_length
   if n > longest then
-    error(("Linformer: %d positions, but max_length = %d: the map of positions is no longer")
+    error(("Linformer: %d positions, but max_length = %d: set max_length to the longest length")
       :format(n, longest), 0)
   end
   local e = n < longest and self.positions:narrow(3, 1, n) or self.positions
