@@ -369,7 +369,11 @@ function images.open(given)
     paths.test = paths.test or part_in(o.file, "test")
   end
   local first = open_source(paths.train, o)
-  recorded.check(o.file, images.hash(o.file) or source.find(o.file).hash, "images " .. o.file)
+  for _, path in pairs { o.file, o.valid_file, o.test_file } do
+    recorded.check_file(path, "images " .. path, function()
+      return images.hash(path) or source.find(path).hash
+    end)
+  end
   local names = classes_of(first)
   local task = { vocab = pictures.VOCAB, classes = #names, labels = names, height = first.height,
     width = first.width, channels = first.channels, grid = { first.height, first.width } }
