@@ -1,6 +1,6 @@
 # libraries.cmake - builds libtoeplab, the engine, and libtoeplab-lab, the laboratory above it: text,
-# data sets, files and the store of runs, which need HDF5, SQLite and PCRE2. The objects of each are
-# targets of their own, which tests of their insides link.
+# data sets, files and the store of runs, which need HDF5, zlib, SQLite and PCRE2. The objects of
+# each are targets of their own, which tests of their insides link.
 set(SCHEMA ${CMAKE_BINARY_DIR}/schema.h)
 add_custom_command(OUTPUT ${SCHEMA} DEPENDS core/store/schema.sql cmake/embed.cmake
   COMMAND ${CMAKE_COMMAND} -DIN=core/store/schema.sql -DOUT=${SCHEMA} -DNAME=schema
@@ -19,8 +19,8 @@ target_compile_definitions(engine-objects PRIVATE ${ONEDNN_DEFINITIONS})
 file(GLOB LAB CONFIGURE_DEPENDS core/lab.c core/images/*.c core/store/*.c core/text/*.c)
 add_library(lab-objects OBJECT ${LAB} ${SCHEMA})
 target_include_directories(lab-objects PUBLIC core PRIVATE ${HDF5_INCLUDE_DIRS} ${CMAKE_BINARY_DIR})
-target_link_libraries(lab-objects PRIVATE ${HDF5_LIBRARIES} PkgConfig::SQLITE PkgConfig::PCRE2
-  Threads::Threads m)
+target_link_libraries(lab-objects PRIVATE ${HDF5_LIBRARIES} ZLIB::ZLIB PkgConfig::SQLITE
+  PkgConfig::PCRE2 Threads::Threads m)
 
 add_library(toeplab-core SHARED)
 add_library(toeplab-lab SHARED)

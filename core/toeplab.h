@@ -264,7 +264,7 @@ TL_API int64_t tl_tape_len(const tl_ctx *ctx);
     X(relu, "max(x,0), slope 0 at 0") X(relu2, "max(x,0)^2") \
     X(leaky_relu, "x, 0.01 x below 0") X(elu, "x, e^x-1 below 0") X(elu1, "1+elu(x)") \
     X(silu, "x sigmoid(x)") X(gelu, "x Phi(x)") X(gelu_tanh, "gelu by tanh") \
-    X(softplus, "ln(1+e^x)")
+    X(softplus, "ln(1+e^x)") X(elu2, "2+elu(x)")
 /* clang-format on */
 
 typedef enum tl_unary_kind {

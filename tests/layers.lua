@@ -20,6 +20,7 @@ local may_include = { -- header -> the only files that may include it
   { "^sqlite3",       "^core/store/store[%w_]*%.[ch]$", "^core/text/json%.c$" },
   { "^pcre2",         "^core/text/pieces%.c$" },
   { "^hdf5",          "^core/store/h5%w*%.[ch]$" },
+  { "^zlib",          "^core/store/inflate%.c$" },
   { "^dlfcn%.h$",     "^core/base/shared%.c$", "^core/base/cuda_libraries%.c$", "^tests/faults/" },
   { "^fftw3",         "^backends/fft/", "^benches/" },
   { "^cblas",         "^core/products/gemm%.c$" },

@@ -35,6 +35,7 @@ INLINE float unary_value(tl_unary_kind kind, float x)
     case TL_UNARY_leaky_relu: return x > 0 ? x : 0.01f * x;
     case TL_UNARY_elu: return x > 0 ? x : tl_expm1f(x);
     case TL_UNARY_elu1: return x > 0 ? x + 1.0f : tl_expf(x);
+    case TL_UNARY_elu2: return x > 0 ? x + 2.0f : 1.0f + tl_expf(x);
     case TL_UNARY_silu: return x * tl_sigmoidf(x);
     case TL_UNARY_gelu: return 0.5f * x * (1.0f + erff(x * 0.707106781f));
     case TL_UNARY_gelu_tanh:
@@ -81,7 +82,8 @@ INLINE float unary_slope(tl_unary_kind kind, float x)
     case TL_UNARY_relu2: return x > 0 ? 2.0f * x : 0.0f;
     case TL_UNARY_leaky_relu: return x > 0 ? 1.0f : 0.01f;
     case TL_UNARY_elu:
-    case TL_UNARY_elu1: return x > 0 ? 1.0f : tl_expf(x);
+    case TL_UNARY_elu1:
+    case TL_UNARY_elu2: return x > 0 ? 1.0f : tl_expf(x);
     case TL_UNARY_silu: return silu_slope(x);
     case TL_UNARY_gelu:
         return 0.5f * (1.0f + erff(x * 0.707106781f)) + x * 0.398942280f * tl_expf(-0.5f * x * x);

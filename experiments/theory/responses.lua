@@ -81,11 +81,17 @@ local function log_panel(trial)
     logy = true, key = "bottom left", series = series }
 end
 
--- Returns, over the channels, the mean of j^2 |t_j| for lags j from 1/16 to 1/4 of the length,
--- where aliasing is small, and the first lag from which on all coefficients are below 1 % of the
+-- Returns, for lags j from 1/16 to 1/4 of the length, where aliasing is small, the mean of
+-- j^2 |t_j| over lags and channels, and the exponent e of the power j^e that is fitted to the mean
+-- of |t_j| over the channels; and the first lag from which on all coefficients are below 1 % of the
 -- largest of their channel.
 local function measure(k)
-  local floor, count, settled = 0.0, 0, 0
+  local floor, count, settled, lags, sizes = 0.0, 0, 0, {}, {}
+  for j = (#k + 15) // 16, #k // 4 do
+    local sum = 0.0
+    for _, value in ipairs(k[j + 1]) do sum = sum + math.abs(value) end
+    lags[#lags + 1], sizes[#sizes + 1] = j, sum
+  end
   for c = 1, #k[1] do
     local most = 0.0
     for j = 0, #k - 1 do most = math.max(most, math.abs(k[j + 1][c])) end
@@ -95,7 +101,8 @@ local function measure(k)
       if 16 * j >= #k and 4 * j <= #k then floor, count = floor + j * j * size, count + 1 end
     end
   end
-  return { floor = floor / count, settled = settled }
+  return { floor = floor / count, settled = settled,
+    exponent = tl.cost.exponent(lags, sizes, 1) }
 end
 
 return tl.experiment "responses" {
@@ -135,7 +142,7 @@ return tl.experiment "responses" {
     local rows, panels, logs = {}, {}, {}
     for i, t in ipairs(trials) do
       local title, shown = figures[t.config.response], t.config.shown
-      rows[i] = { title, t.metrics.settled, t.metrics.floor, t.metrics.loss }
+      rows[i] = { title, t.metrics.settled, t.metrics.exponent, t.metrics.floor, t.metrics.loss }
       panels[#panels + 1] = { title = title, xlabel = "omega / pi", ylabel = "response",
         series = curves(t, "response", shown) }
       panels[#panels + 1] = { title = "its first lags", xlabel = "lag j",
@@ -143,7 +150,8 @@ return tl.experiment "responses" {
         series = curves(t, "impulse", shown) }
       logs[i] = log_panel(t)
     end
-    report.table({ "response", "lags to under 1 % of the largest", "j^2 |t_j|", "loss" }, rows)
+    report.table({ "response", "lags to under 1 % of the largest", "exponent of the decay",
+      "j^2 |t_j|", "loss" }, rows)
     report.plot({ panels = panels, height = 320 })
     report.plot({ panels = logs, columns = #logs, width = 520 }, "responses-log")
   end,

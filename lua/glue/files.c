@@ -48,6 +48,15 @@ static int crc32(lua_State *L)
     return 1;
 }
 
+/* inflate(path, offset, packed, to_path, bytes) */
+static int inflate(lua_State *L)
+{
+    glue_check(L, tl_inflate(glue_ctx(L), luaL_checkstring(L, 1), luaL_checkinteger(L, 2),
+                             luaL_checkinteger(L, 3), luaL_checkstring(L, 4),
+                             luaL_checkinteger(L, 5)));
+    return 0;
+}
+
 /* ---- Raw elements ---------------------------------------------------------------------------- */
 
 /* raw_bytes(type): the bytes of an element, or nil if there is no such type. */
@@ -253,7 +262,7 @@ static int h5_read(lua_State *L)
 }
 
 const luaL_Reg glue_files_functions[] = {
-    {"sha256", sha256}, {"sha256_file", sha256_file}, {"crc32", crc32},
+    {"sha256", sha256}, {"sha256_file", sha256_file}, {"crc32", crc32}, {"inflate", inflate},
     {"raw_bytes", raw_bytes}, {"raw_read", raw_read}, {"raw_write", raw_write},
     {"h5_write", h5_write}, {"h5_open", h5_open}, {NULL, NULL},
 };

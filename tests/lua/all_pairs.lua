@@ -36,9 +36,35 @@ local function mask(o) return function(i, j) return j <= i or not o.causal end e
 
 local formula = {}
 
+-- Feature maps of one number.
+local maps = {
+  elu1 = function(z) return z > 0 and 1 + z or math.exp(z) end,
+  elu2 = function(z) return z > 0 and 2 + z or 1 + math.exp(z) end, exp = math.exp,
+  relu = function(z) return math.max(z, 0) end,
+  sigmoid = function(z) return 1 / (1 + math.exp(-z)) end,
+  softplus = function(z) return math.log(1 + math.exp(z)) end,
+}
+
 function formula.linear_attention(m, x, n)
-  local q, k, v = rows(core.elu1(m.q(x))), rows(core.elu1(m.k(x))), rows(m.v(x))
-  return m.o(mixed(n, 2, v, mask(m.opt), function(i, j, ...) return dot(q[i], k[j], ...) end, 1e-6))
+  local q, k, v = rows(m.q(x)), rows(m.k(x)), rows(m.v(x))
+  local name = m.opt.feature_map
+  return m.o(mixed(n, 2, v, mask(m.opt), function(i, j, first, w)
+    local sum, sums = 0, { 1, 1 }
+    if name == "taylor" then
+      local s = dot(q[i], k[j], first, w) / math.sqrt(w)
+      return 1 + s + s * s / 2
+    elseif name == "softmax" then
+      for c = first, first + w - 1 do
+        sums[1], sums[2] = sums[1] + math.exp(q[i][c]), sums[2] + math.exp(k[j][c])
+      end
+      sums[1], sums[2] = sums[1] - 1, sums[2] - 1
+    end
+    local map = maps[name] or math.exp
+    for c = first, first + w - 1 do
+      sum = sum + map(q[i][c]) / sums[1] * map(k[j][c]) / sums[2]
+    end
+    return sum
+  end, 1e-6))
 end
 
 function formula.cosformer(m, x, n)

@@ -26,7 +26,7 @@ end
 local MOST = 3 -- equally near names in a hint
 
 -- Names in published code, of which the nearest of ours in letters is another function.
-local elsewhere = { ["1+elu"] = "elu1" }
+local elsewhere = { ["1+elu"] = "elu1", ["2+elu"] = "elu2" }
 
 -- Returns the names nearest to word, equally near ones in the order of the list. A near name
 -- differs in at most a third of the letters, or 2, but not in all.

@@ -140,7 +140,7 @@ local function others()
     { "tno_dropout", field { default = 0.0, min = 0, max = 0.999 },
       "dropout of the operators' output (2-D LRA models)" },
     { "gate_dropout", field { default = 0.0, min = 0, max = 0.999 },
-      "dropout of the gate of the channel mixer (LRA models)" },
+      "dropout of the gate of the channel mixer glu (LRA models), or inside ffn" },
     stack.recompute,
     { "init", field { default = "auto", choices = { "auto", "torch", "normal", "bert", "lra" } },
       "initialiser of linear maps; lra: normal for GTUs and gated attention, else torch; auto: lra "
@@ -303,8 +303,12 @@ local function channel_mixer(o)
       error(("%s acts in the channel mixer glu, not in %s"):format(name, kind), 0)
     end
   end
+  if kind == "none" and o.gate_dropout > 0 then
+    error("gate_dropout acts in the channel mixers glu and ffn, and channel is none", 0)
+  end
+  more.dropout = o.gate_dropout
   if kind == "ffn" then return nn.FeedForward(o.dim, more) end
-  more.dropout, more.final_act, more.form = o.gate_dropout, o.final_act, o.glu_form
+  more.final_act, more.form = o.final_act, o.glu_form
   return kind == "glu" and nn.GLU(o.dim, more) or nil
 end
 

@@ -299,7 +299,8 @@ plan.checks[lm.trial] = lm.check
 -- leaves it as it is, or a word for its type; nil if none takes it.
 overrides.takes[lm.trial] = function(key)
   for _, of in ipairs { { "tl.corpus", corpus.spec },
-    { "tl.blocks", options.declared["tl.blocks"] }, { "tnn_lm", models.options "tnn_lm" },
+    { "tl.blocks", options.declared["tl.blocks"] },
+    { "tl.carried", options.declared["tl.carried"] }, { "tnn_lm", models.options "tnn_lm" },
     { "tl.optim.adam", optim.specs.adam } } do
     for _, o in ipairs(options.describe(of[2])) do
       if o.name == key then

@@ -1,5 +1,5 @@
--- tasks/images.lua: loads labelled images of the user's own: NumPy's arrays, datasets of HDF5, the
--- files of CIFAR-10, and folders of PGM or PPM files.
+-- tasks/images.lua: loads labelled images of the user's own: NumPy's arrays and archives, datasets
+-- of HDF5, the files of CIFAR-10, and folders of PGM or PPM files.
 --
 -- A source of images is {path=, count=, height=, width=, channels=, labels= (a list; strings are
 -- names of classes), read(numbers) -> ids [b, c height width]}. Images of bytes in a file are read
@@ -12,6 +12,7 @@ local options = require "toeplab.base.options"
 local pictures = require "toeplab.tasks.pictures"
 local recorded = require "toeplab.tasks.recorded"
 local simple_models = require "toeplab.tasks.simple_models"
+local sorted_keys = require "toeplab.base.sorted_keys"
 local source = require "toeplab.tasks.source"
 
 local images = {}
@@ -23,12 +24,12 @@ local SPAN = 4096              -- numbers made a string at once
 local field = options.field
 
 local spec = options.declare "tl.tasks.images" {
-  { "file", "string", "the images: a .npy file beside NAME_labels.npy, an HDF5 file, a .bin file "
-    .. "of CIFAR-10, or a folder" },
+  { "file", "string", "the images: a .npy file beside NAME_labels.npy, a .npz or HDF5 file, a .bin "
+    .. "file of CIFAR-10, or a folder" },
   { "valid_file", field { type = "string", optional = true }, "the same to validate with" },
   { "test_file", field { type = "string", optional = true }, "the same to test with" },
-  { "images", "images", "the dataset of the images in an HDF5 file" },
-  { "labels", "labels", "the dataset of the labels in an HDF5 file" },
+  { "images", "images", "the dataset of the images in an HDF5 file, or the array in a .npz file" },
+  { "labels", "labels", "the same of the labels" },
   { "valid", field { default = 0.1, min = 0, max = 0.9 },
     "share of the images of file held out if there is no valid_file" },
   { "test", field { default = 0.1, min = 0, max = 0.9 }, "the same if there is no test_file" },
@@ -93,9 +94,10 @@ local function of_set(path, dims, set, labels)
     labels = labels, read = function(numbers) return set:batch(core.ids(numbers)) end }
 end
 
--- Returns a tensor of labels, [count] int32, as a list.
+-- Returns a tensor of labels, [count] or [count,1] int32, as a list.
 local function label_list(path, t, count)
   if t:type() ~= "int32" then bad(path, "labels must be integers, not %s", t:type()) end
+  if t:ndim() == 2 and t:dim(2) == 1 then t = t:reshape(-1) end
   if t:ndim() ~= 1 or t:dim(1) ~= count then
     bad(path, "has labels of shape [%s], but there are %d images", table.concat(t:shape(), ","),
       count)
@@ -106,27 +108,72 @@ end
 -- Returns the path of the labels of a .npy file.
 local function labels_of(path) return (path:gsub("%.npy$", "_labels.npy")) end
 
-local function from_npy(path)
-  local about, label_path = npy.header(path), labels_of(path)
+-- Returns the set of the images in an array with the header about, in the file `where`.
+local function set_in(path, where, about)
   local dims, kind = about.dims, about.kind
   sides(path, dims)
-  if not core.sys.exists(label_path) then bad(path, "its labels are not here: %s", label_path) end
   if kind ~= "U8" and kind:sub(1, 1) ~= "F" then
     bad(path, "has elements of type %s, wanted uint8, or float32 from 0 to 1", kind)
   end
   if about.fortran then bad(path, "is in Fortran order: write numpy.ascontiguousarray(x)") end
   local size = dims[2] * dims[3] * (dims[4] or 1)
-  local set
   if kind == "U8" then
-    set = core.images_open(path, { offset = about.offset, stride = size, count = dims[1],
+    return core.images_open(where, { offset = about.offset, stride = size, count = dims[1],
       size = size })
-  else
-    local stride = size * core.raw_bytes(kind)
-    set = converted(path, dims[1], size, function(first, n)
-      return core.raw_read(path, about.offset + first * stride, kind, { n, size })
-    end)
   end
-  return of_set(path, dims, set, label_list(label_path, npy.read(label_path), dims[1]))
+  local stride = size * core.raw_bytes(kind)
+  return converted(path, dims[1], size, function(first, n)
+    return core.raw_read(where, about.offset + first * stride, kind, { n, size })
+  end)
+end
+
+local function from_npy(path)
+  local about, label_path = npy.header(path), labels_of(path)
+  sides(path, about.dims)
+  if not core.sys.exists(label_path) then bad(path, "its labels are not here: %s", label_path) end
+  return of_set(path, about.dims, set_in(path, path, about),
+    label_list(label_path, npy.read(label_path), about.dims[1]))
+end
+
+-- ---- Archives of NumPy --------------------------------------------------------------------------
+
+-- By the part: how archives with several parts call it.
+local part_names = { train = { "train" }, valid = { "valid", "val" }, test = { "test" } }
+
+-- Returns the names of a part's images and labels in an archive that has several parts, such as
+-- x_train and y_train, or val_images and val_labels; nil: it has no such part. present: a set.
+local function pair_of(present, part)
+  for _, name in ipairs(part_names[part]) do
+    for _, form in ipairs { { "x_" .. name, "y_" .. name },
+      { name .. "_images", name .. "_labels" } } do
+      if present[form[1]] then return form[1], form[2] end
+    end
+  end
+end
+
+-- Returns the source of a part in an archive: of its own arrays, else of those that o names, by
+-- default images and labels, or else x and y.
+local function from_npz(path, o, part)
+  local present = npy.names(path)
+  local name, label_name = pair_of(present, part)
+  if not name and o.images == "images" and present.x and not present.images then
+    name, label_name = "x", "y"
+  elseif not name then
+    name, label_name = o.images, o.labels
+  end
+  for _, wanted in ipairs { name, label_name } do
+    if not present[wanted] then
+      bad(path, "has no array '%s' (present: %s): set the options images and labels", wanted,
+        table.concat(sorted_keys(present), ", "))
+    end
+  end
+  local who, dims = ("%s: array '%s'"):format(path, name), nil
+  local set = npy.with_entry(path, name, function(where, about)
+    dims = about.dims
+    return set_in(who, where, about)
+  end)
+  return of_set(who, dims, set, label_list(("%s: array '%s'"):format(path, label_name),
+    npy.with_entry(path, label_name), dims[1]))
 end
 
 local function from_h5(path, o)
@@ -239,23 +286,24 @@ end
 
 -- Returns the path of a part within a folder: a folder or a file of this name; nil: there is none.
 local function part_in(folder, part)
-  for _, ending in ipairs { "", ".npy", ".h5", ".hdf5" } do
+  for _, ending in ipairs { "", ".npy", ".npz", ".h5", ".hdf5" } do
     local path = folder .. "/" .. part .. ending
     local kind = core.sys.kind(path)
     if kind == (ending == "" and "folder" or "file") then return path end
   end
 end
 
--- Returns the source at path.
-local function open_source(path, o)
+-- Returns the source of a part at path.
+local function open_source(path, o, part)
   local kind, ending = core.sys.kind(path), path:match "%.(%w+)$"
   if not kind then bad(path, "there is no such file or folder") end
   if kind == "folder" then return from_classes(path) end
   if ending == "npy" then return from_npy(path) end
+  if ending == "npz" then return from_npz(path, o, part) end
   if ending == "h5" or ending == "hdf5" then return from_h5(path, o) end
   if ending == "bin" then return from_cifar(path) end
-  bad(path, "must be a folder or end in .npy, .h5, .hdf5 or .bin (of CIFAR-10); numpy.save writes "
-    .. "arrays of images")
+  bad(path, "must be a folder or end in .npy, .npz, .h5, .hdf5 or .bin (of CIFAR-10); numpy.save "
+    .. "writes arrays of images")
 end
 
 -- ---- The identity of the data -------------------------------------------------------------------
@@ -368,8 +416,18 @@ function images.open(given)
     paths.valid = paths.valid or part_in(o.file, "valid")
     paths.test = paths.test or part_in(o.file, "test")
   end
-  local first = open_source(paths.train, o)
-  recorded.check(o.file, images.hash(o.file) or source.find(o.file).hash, "images " .. o.file)
+  if o.file:find "%.npz$" and core.sys.exists(o.file) then
+    local present = npy.names(o.file)
+    for part in pairs(part_names) do
+      paths[part] = paths[part] or pair_of(present, part) and o.file
+    end
+  end
+  local first = open_source(paths.train, o, "train")
+  for _, path in pairs { o.file, o.valid_file, o.test_file } do
+    recorded.check_file(path, "images " .. path, function()
+      return images.hash(path) or source.find(path).hash
+    end)
+  end
   local names = classes_of(first)
   local task = { vocab = pictures.VOCAB, classes = #names, labels = names, height = first.height,
     width = first.width, channels = first.channels, grid = { first.height, first.width } }
@@ -378,7 +436,7 @@ function images.open(given)
   for _, part in ipairs { "valid", "test" } do
     local count = math.ceil(o[part] * all)
     if paths[part] then
-      local from = open_source(paths[part], o)
+      local from = open_source(paths[part], o, part)
       if from.height ~= first.height or from.width ~= first.width
           or from.channels ~= first.channels then
         bad(from.path, "has images of %d x %d with %d channels, but %s of %d x %d with %d",

@@ -16,9 +16,12 @@ local suggest = require "toeplab.base.suggest"
 
 local identity = {}
 
--- Returns the sha256 of each corpus that a key of the configuration names: { corpus = "9f..." },
--- and of the file of byte pairs that the key merges names, because the tokens depend on it. known:
--- a cache of these hashes by the name of the corpus or file.
+-- Keys that name the other parts of the data of `file` (tl.tasks.csv, tl.tasks.images).
+local PARTS = { "train_file", "valid_file", "test_file" }
+
+-- Returns the sha256 of each corpus that a key of the configuration names: { corpus = "9f..." }, of
+-- the files and folders that PARTS name, and of the file of byte pairs that the key merges names,
+-- because the tokens depend on it. known: a cache of these hashes by name.
 local function data_of(exp, values, known)
   local hashes = {}
   local names = exp.data or (values.corpus and { "corpus" }) or {}
@@ -33,6 +36,13 @@ local function data_of(exp, values, known)
     end
     known[name] = known[name] or corpus.hash(name)
     hashes[key] = known[name]
+  end
+  for _, key in ipairs(PARTS) do
+    local name = values[key]
+    if type(name) == "string" and not hashes[key] and core.sys.exists(name) then
+      known[name] = known[name] or corpus.hash(name)
+      hashes[key] = known[name]
+    end
   end
   local merges = values.merges
   if type(merges) == "string" and not hashes.merges and core.sys.kind(merges) == "file" then

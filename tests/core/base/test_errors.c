@@ -19,7 +19,7 @@ typedef struct refusal { /* tables are ended by {0} */
 
 static const refusal refusals[] = {
     {{"unary of ids", unary, 1, OF({INTEGERS, 1, {3}})}, TL_ETYPE, "int32"},
-    {{"no such function", unary, 1, OF({ANY, 1, {3}}), .i = {TL_UNARY_KINDS}}, TL_EINVAL, "22"},
+    {{"no such function", unary, 1, OF({ANY, 1, {3}}), .i = {TL_UNARY_KINDS}}, TL_EINVAL, "23"},
     {{"add", binary, 2, OF({ANY, 2, {2, 3}}, {ANY, 2, {2, 4}})}, TL_ESHAPE, "[2,3], b is [2,4]"},
     {{"add ids", binary, 2, OF({ANY, 1, {3}}, {INTEGERS, 1, {3}})}, TL_ETYPE, "float32"},
     {{"gate", gate, 2, OF({ANY, 2, {2, 3}}, {ANY, 1, {3}})}, TL_ESHAPE, "[2,3], b is [3]"},
@@ -81,7 +81,7 @@ static const refusal refusals[] = {
     {{"mlp eps", mlp, 5, OF({ANY, 2, {4, 3}}, MAPS(5, 3, 2)), .i = {1, 0, 0, 2}, .f = {-1}},
      TL_EINVAL, "-1"},
     {{"mlp function", mlp, 5, OF({ANY, 2, {4, 3}}, MAPS(5, 3, 2)),
-      .i = {0, TL_UNARY_KINDS, 0, 2}}, TL_EINVAL, "22"},
+      .i = {0, TL_UNARY_KINDS, 0, 2}}, TL_EINVAL, "23"},
     {{"mlp norm's weight", mlp, 6, OF({ANY, 2, {4, 3}}, MAPS(5, 3, 2), {ANY, 1, {3}}),
       .i = {1, 0, 0, 2}}, TL_ESHAPE, "norm_weight of layer 2 is [3]"},
     {{"mlp that adds others", mlp, 7, OF({ANY, 2, {4, 3}}, MAPS(5, 3, 6), {ANY, 2, {2, 6}},

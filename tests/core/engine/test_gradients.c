@@ -29,7 +29,7 @@ static const gradient_case elementwise[] = {
     UNARY(rsqrt, POSITIVE) UNARY(reciprocal, POSITIVE) UNARY(exp, ANY) UNARY(log, POSITIVE)
     UNARY(sin, ANY) UNARY(cos, ANY) UNARY(tanh, ANY) UNARY(sigmoid, ANY) UNARY(relu, AWAY)
     UNARY(relu2, AWAY) UNARY(leaky_relu, AWAY) UNARY(elu, AWAY) UNARY(elu1, AWAY) UNARY(silu, ANY)
-    UNARY(gelu, ANY) UNARY(gelu_tanh, ANY) UNARY(softplus, ANY)
+    UNARY(gelu, ANY) UNARY(gelu_tanh, ANY) UNARY(softplus, ANY) UNARY(elu2, AWAY)
     GATE(identity, ANY) GATE(sigmoid, ANY) GATE(relu, AWAY) GATE(silu, ANY) GATE(gelu, ANY)
     GATE(tanh, ANY) GATE(relu2, AWAY)
     BINARY(TL_BINARY_ADD, ANY, ANY) BINARY(TL_BINARY_SUB, ANY, ANY) BINARY(TL_BINARY_MUL, ANY, ANY)

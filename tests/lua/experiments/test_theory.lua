@@ -202,6 +202,10 @@ t.test("responses at random and trained, of a model of its own and of another tr
     "figures/responses-log-smoke.svg" }
   of("responses", files, function(trials, folder)
     for _, trial in ipairs(trials) do
+      local e = trial.metrics.exponent
+      t.ok(e > -2.3 and e < -1.5, ("%s falls as j^%g"):format(trial.config.response, e))
+    end
+    for _, trial in ipairs(trials) do
       t.ok(trial.metrics.settled <= 40, trial.metrics.settled)
       t.ok(trial.metrics.floor > 1e-3, trial.metrics.floor)
     end

@@ -93,6 +93,8 @@ test("unary functions", function()
       sigmoid = function(v) return 1 / (1 + math.exp(-v)) end,
     silu = function(v) return v / (1 + math.exp(-v)) end,
       softplus = function(v) return math.log(1 + math.exp(v)) end,
+    elu1 = function(v) return v > 0 and 1 + v or math.exp(v) end,
+      elu2 = function(v) return v > 0 and 2 + v or 1 + math.exp(v) end,
   }
   for name, f in pairs(want) do
     local y = {}
@@ -101,7 +103,7 @@ test("unary functions", function()
     eq(a[name](a), y, 1e-5)
     eq(core.unary(name, a), y, 1e-5)
   end
-  eq(#core.unary_names(), 22)
+  eq(#core.unary_names(), 23)
   eq(core.tensor({ 4, 0.25 }):sqrt(), { 2, 0.5 })
   eq(core.tensor({ 4, 0.25 }):rsqrt(), { 0.5, 2 }, 1e-6)
   eq(core.tensor({ 4, 0.25 }):reciprocal(), { 0.25, 4 })

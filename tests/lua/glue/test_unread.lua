@@ -63,7 +63,8 @@ return tl.experiment "lm" { trial = tl.lm.trial, scale = tl.lm.scales {},
   fixed = tl.lm.fixed {} }
 ]]
     for key, of in pairs { rpe_act = { "tnn_lm", '"relu"' },
-      separator = { "tl.corpus", "VALUE" } } do
+      separator = { "tl.corpus", "VALUE" }, carry = { "tl.blocks", "false" },
+      memory = { "tl.carried", "VALUE" } } do
       local code, said = trials.run(folder, text, { key .. "=x" })
       t.eq(code, 2)
       t.ok(said:find(("x.lua:3: '%s' is an option of %s, but not a key of this experiment: add "

@@ -120,6 +120,19 @@ test("FeedForward is W2 act(W1 x + b1) + b2", function()
   ok(tl.gradcheck(function() return f(x) end, f:parameters()) < 1e-2)
 end)
 
+test("gate_dropout acts inside a feed-forward network, in training alone", function()
+  local o = with({ vocab = 3, layers = 1, dim = 4, glu_dim = 400, rpe_dim = 4 },
+    { channel = "ffn", gate_dropout = 0.5 })
+  local f, x, zeros = tl.models.tnn_lm(o).layers[1].feature, core.ones(1, 1, 4), 0
+  f:train()
+  f(x):sum():backward()
+  for _, slope in ipairs(f.fc1.bias:grad():totable()) do zeros = zeros + (slope == 0 and 1 or 0) end
+  ok(zeros > 150 and zeros < 250, zeros)
+  eq(f:eval()(x), f.fc2(core.silu(f.fc1(x))), 1e-6)
+  raises(tl.models.tnn_lm, "gate_dropout acts in the channel mixers glu and ffn",
+    with(o, { channel = "none" }))
+end)
+
 test("channel: glu, ffn, none; by default from the structure", function()
   local function feature(more)
     local block = tl.models.tnn_lm(with({ vocab = 3, layers = 1, dim = 4, rpe_dim = 4 }, more))

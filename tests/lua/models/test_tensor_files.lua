@@ -3,6 +3,7 @@
 local core = require "toeplab.core"
 local t = require "harness"
 local tl = require "toeplab"
+local zip = require "zip"
 
 local folder
 
@@ -260,6 +261,41 @@ test("a damaged npy file is one clear error", function()
   end
 end)
 
+-- What zlib makes, at level 9, of zip.npy("<f4", { 3, 1000 }, ...) with the numbers i % 7.
+local stream = ([[edc9310a02311085e1d87a8a74a39022b2562298ca6ec5c6c26a096e160b7125b19385
+bd8317f0281ecdd14358fdc3bc8179df7377a8f7c78909e6216d2aa72c2b2beb6e29ce4ad7e77b8ed7a6cf6dfaf6db78
+2949fb728eb7a4ffac7276e1bd77736787a9f9cdb8d1137435a3e6a579070cc3300cc3300cc3300cc3300cc3300cc330
+0cc3300cc3300cc3300cc3300cc3300cfb977d00]]):gsub("%s", ""):gsub("%x%x", function(digits)
+  return string.char(tonumber(digits, 16))
+end)
+
+test("a compressed npz file, and one whose compressed bytes are damaged", function()
+  local list = {}
+  for i = 0, 2999 do list[i + 1] = string.pack("<f", i % 7) end
+  local bytes = zip.npy("<f4", { 3, 1000 }, table.concat(list))
+  local ones = zip.npy("<i4", { 1 }, "\1\0\0\0")
+  local function load(entry, compressed)
+    zip.write(path "c.npz", { { "one", ones, zip.blocks(ones) }, { "x", entry, compressed } })
+    return tl.load(path "c.npz")
+  end
+  local got = load(bytes, stream)
+  t.eq(got.one, { 1 })
+  t.eq(got.x:shape(), { 3, 1000 })
+  for i, value in ipairs(got.x:reshape(-1):totable()) do t.eq(value, (i - 1) % 7) end
+  local place = path "c.npz" .. ": entry 'x': "
+  for _, case in ipairs { { bytes, stream:sub(1, -9), "its compressed bytes end early" },
+    { bytes, "\0" .. stream, "compressed bytes are no deflate stream" },
+    { bytes .. "a", stream, "expands to fewer bytes than it states" },
+    { bytes:sub(1, -2), stream, "expands to more bytes than it states" },
+    { ("a"):rep(#bytes), stream, "is damaged: its checksum differs" },
+    { ("a"):rep(1e6), stream, "states 1000000 bytes, which its 151 compressed ones cannot hold" },
+  } do
+    local ok, why = pcall(load, case[1], case[2])
+    t.ok(not ok and tostring(why):find(case[3], 1, true), case[3] .. ": " .. tostring(why))
+    t.ok(tostring(why):find((place:gsub("'x'", "'x.npy'")), 1, true), tostring(why))
+  end
+end)
+
 test("a damaged npz file is one clear error", function()
   tl.save(path "good.npz", { first = tl.ones(3), other = tl.ids { 1 } })
   local good = read "good.npz"
@@ -270,16 +306,18 @@ test("a damaged npz file is one clear error", function()
   local overlap = good:sub(1, list - 1) .. twice .. twice:gsub("first", "third") .. "PK\5\6"
     .. string.pack("<I2I2I2I2I4I4I2", 0, 0, 2, 2, 2 * #twice, list - 1, 0)
   local cases = {
-    { "entries that overlap", overlap, "entry 'third.npy' lies within another" },
+    { "entries that overlap", overlap, "entry 'third.npy': lies within another" },
     { "no archive", "x", "is not a .npz file" }, { "cut", good:sub(1, -5), "is not a .npz file" },
     { "cut in front", good:sub(200), "is truncated" },
-    { "a bit", good:sub(1, at) .. "\1" .. good:sub(at + 2), "entry 'first.npy' is damaged" },
-    { "deflated", good:sub(1, list + 9) .. "\8" .. good:sub(list + 11),
-      "entry 'first.npy' is compressed .*write the file with numpy.savez" },
-    { "another file", (good:gsub("first%.npy", "first.txt")), "'first.txt' is not a .npy file" },
+    { "a bit", good:sub(1, at) .. "\1" .. good:sub(at + 2), "entry 'first.npy': is damaged" },
+    { "another compression", good:sub(1, list + 9) .. "\9" .. good:sub(list + 11),
+      "entry 'first.npy': is encrypted or compressed .*write the file with numpy.savez" },
+    { "bytes that are not compressed", good:sub(1, list + 9) .. "\8" .. good:sub(list + 11),
+      "entry 'first.npy': expands to fewer bytes than it states" },
+    { "another file", (good:gsub("first%.npy", "first.txt")), "'first.txt': is not a .npy file" },
     { "a name twice", (good:gsub("other", "first")), "two entries 'first.npy'" },
     { "no table", good:sub(1, list) .. "X" .. good:sub(list + 2), "damaged table of contents" },
-    { "no entry", "XX" .. good:sub(3), "entry 'first.npy' has no header" },
+    { "no entry", "XX" .. good:sub(3), "entry 'first.npy': has no header" },
   }
   for _, case in ipairs(cases) do
     local ok, why = pcall(tl.load, write("bad.npz", case[2]))

@@ -27,6 +27,8 @@ local more = {
   ["attention with rotary positions"] = { "attention", { heads = 2, positions = "rotary" } },
   ["attention with relative positions"] = { "attention", { heads = 2, positions = "relative" } },
   ["attention in a window"] = { "attention", { heads = 2, window = 9 } },
+  ["linear attention with a feature map wider than a head"] = { "linear_attention",
+    { heads = 2, feature_map = "taylor" } },
   ["gtu with a shift and max_lag"] = { "gtu", { shift = 0.5, tno = { max_lag = 12 } } },
   ["gtu of backend fft"] = { "gtu", { tno = { backend = "fft", encoder = "table" } } },
   ["mamba of many states"] = { "mamba", { state = 16 } },

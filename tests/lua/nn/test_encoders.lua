@@ -296,7 +296,10 @@ test("a kind of module as the encoder: a separate one in each layer", function()
   eq(model(core.ids { { 1, 2, 3 } }):shape(), { 1, 3, 5 })
   raises(tl.models.tnn_lm, "Rows takes lags, but backend 'fd' works by frequency", { vocab = 5,
     dim = 4, layers = 1, encoder = Rows, backend = "fd", decay = "none" })
-  raises(nn.GTU, "'1%+elu' is not one of .*; did you mean 'elu1'", 8, { act = "1+elu" })
+  for _, add in ipairs { 1, 2 } do
+    raises(nn.GTU, ("'%d%%+elu' is not one of .*; did you mean 'elu%d'"):format(add, add), 8,
+      { act = add .. "+elu" })
+  end
   raises(nn.TNO, "unknown option 'prats'; did you mean 'parts'", 4,
     { encoder = Rows, encoder_options = { prats = 1 } })
   raises(nn.TNO, "'rpe' cannot be combined with an encoder given as a class, module or function", 4,

@@ -3,6 +3,7 @@
 local t = require "harness"
 local tl = require "toeplab"
 local core = require "toeplab.core"
+local zip = require "zip"
 
 local N, H, W = 24, 2, 3
 
@@ -34,17 +35,16 @@ local function row(i, channels)
   return list
 end
 
-local function npy(path, description, dims, elements)
-  local text = ("{'descr': '%s', 'fortran_order': False, 'shape': (%s,), }\n"):format(description,
-    table.concat(dims, ", "))
-  t.write(path, "\x93NUMPY\1\0" .. string.pack("<s2", text) .. elements)
-end
+local function npy(path, ...) t.write(path, zip.npy(...)) end
 
-local function labels(path, count, of)
+-- The labels of images as a .npy file.
+local function label_array(count, of)
   local list = {}
   for i = 0, (count or N) - 1 do list[i + 1] = string.pack("<i8", (of or label)(i)) end
-  npy(path, "<i8", { count or N }, table.concat(list))
+  return zip.npy("<i8", { count or N }, table.concat(list))
 end
+
+local function labels(path, ...) t.write(path, label_array(...)) end
 
 local function arrays(folder, channels)
   local path = ("%s/x%d.npy"):format(folder, channels)
@@ -150,6 +150,54 @@ t.test("parts, means and deviations; files of CIFAR-10; a model and its augmenta
     t.eq({ cifar.classes, cifar.height, cifar.channels, cifar.train.count }, { 4, 32, 3, 32 })
     local batch = cifar.test:batch(1, 4)
     for i, ids in ipairs(batch.ids:totable()) do t.eq(ids[3072] % 4, batch.labels:totable()[i]) end
+  end)
+end)
+
+t.test("archives, stored or compressed, of two arrays or of those of each part", function()
+  t.in_folder(function(folder)
+    local path = folder .. "/x.npz"
+    for _, channels in ipairs { 1, 3 } do
+      local dims = channels == 1 and { N, H, W } or { N, H, W, channels }
+      local real = values(channels)
+      for i, value in ipairs(real) do real[i] = string.pack("<f", value / 255) end
+      local pixels = { bytes = zip.npy("|u1", dims, string.char(table.unpack(values(channels)))),
+        real = zip.npy("<f4", dims, table.concat(real)) }
+      for kind, x in pairs(pixels) do
+        for _, names in ipairs { { "x", "y" }, { "images", "labels" }, { "a", "b" } } do
+          local y = label_array()
+          zip.write(path, { { names[2], y, zip.blocks(y) },
+            { names[1], x, kind == "bytes" and zip.blocks(x) or nil } })
+          local own = names[1] == "a"
+          check(tl.tasks.images { file = path, images = own and "a" or nil,
+            labels = own and "b" or nil }, channels, tostring)
+        end
+      end
+    end
+    local entries = {}
+    for i, part in ipairs { "train", "val", "test" } do
+      local x = zip.npy("|u1", { 3 + i, 1, 1 }, ("abcdef"):sub(1, 3 + i))
+      entries[2 * i - 1] = { part .. "_images", x, zip.blocks(x) }
+      entries[2 * i] = { part .. "_labels",
+        zip.npy("|u1", { 3 + i, 1 }, ("\0\1\2\0\1\2"):sub(1, 3 + i)) }
+    end
+    zip.write(path, entries)
+    local data = tl.tasks.images { file = path }
+    t.eq({ data.classes, data.train.count, data.valid.count, data.test.count }, { 3, 4, 5, 6 })
+    t.eq(data.test:batch(1, 6).ids:dim(2), 1)
+    for i = 1, 6 do entries[i][1] = entries[i][1]:gsub("(%l+)_(%l)%l+", function(part, first)
+      return (first == "i" and "x_" or "y_") .. part:gsub("val", "valid")
+    end) end
+    zip.write(path, { entries[1], entries[2], entries[5], entries[6] })
+    data = tl.tasks.images { file = path, valid = 0.25 }
+    t.eq({ data.train.count, data.valid.count, data.test.count }, { 3, 1, 6 })
+    zip.write(path, { entries[1] })
+    t.raises(tl.tasks.images, "x.npz: has no array 'y_train' %(present: x_train%)", { file = path })
+    zip.write(path, { { "pixels", entries[1][2] } })
+    t.raises(tl.tasks.images, "x.npz: has no array 'images' %(present: pixels%): set the options",
+      { file = path })
+    zip.write(path, { { "x", zip.npy("|u1", { 2, 2 }, "abcd") }, { "y", label_array(2) } })
+    t.raises(tl.tasks.images, "x.npz: array 'x': has the shape %[2,2%]", { file = path })
+    t.ok(#core.sys.list(folder) == 1, "only the archive is left")
   end)
 end)
 

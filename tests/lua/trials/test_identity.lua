@@ -209,6 +209,47 @@ t.test("a corpus or merges that change while a sweep runs end their trials", fun
   end
 end)
 
+-- A trial of images with a part in a file elsewhere; with the key change it copies the file
+-- `change` over that part before it reads it.
+local seeing = [[
+local tl = require "toeplab"
+return tl.experiment "seeing" {
+  fixed = { file = "FOLDER/x.npy", PART_file = "FOLDER/else/y.npy", change = false, steps = 1 },
+  data = { "file" },
+  trial = function(t, c)
+    if c.change then os.execute "cp FOLDER/change FOLDER/else/y.npy" end
+    tl.tasks.images { file = c.file, PART_file = c.PART_file }
+    for _ in t:steps(c.steps) do t:log { loss = 1 } end
+  end,
+}
+]]
+
+t.test("images of another file to validate or test with are part of a trial", function()
+  for _, part in ipairs { "valid", "test" } do
+    in_folder(function(folder)
+      local function array(name, description, dims, elements)
+        t.write(folder .. "/" .. name, "\x93NUMPY\1\0" .. string.pack("<s2",
+          ("{'descr': '%s', 'fortran_order': False, 'shape': (%s), }\n"):format(description, dims))
+          .. elements)
+      end
+      core.sys.mkdir(folder .. "/else")
+      for _, name in ipairs { "x", "else/y" } do
+        array(name .. ".npy", "|u1", "20, 1, 1", ("ab"):rep(10))
+        array(name .. "_labels.npy", "|u1", "20,", ("\0\1"):rep(10))
+      end
+      array("change", "|u1", "20, 1, 1", ("ba"):rep(10))
+      local code_of = seeing:gsub("FOLDER", folder):gsub("PART", part)
+      local function run(...) return select(2, trials.run(folder, code_of, { ... })) end
+      t.holds(run(), "1 trial: 1 done")
+      t.holds(run(), "1 already done")
+      array("else/y_labels.npy", "|u1", "20,", ("\1\0"):rep(10))
+      t.holds(run(), "1 trial: 1 done")
+      t.holds(run "change=true", ("images %s/else/y.npy has changed since the run began"):format(
+        folder))
+    end)
+  end
+end)
+
 t.test("a raised TL_NUMERICS makes every trial new", function()
   in_folder(function(folder)
     t.write(folder .. "/x.lua", script)

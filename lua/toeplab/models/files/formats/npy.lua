@@ -1,9 +1,11 @@
 -- models/files/formats/npy.lua: reads and writes the files of NumPy: .npy with one array, .npz (a
 -- zip archive of .npy files) with several by name.
 --
--- Entries of a .npz are read and written uncompressed, as numpy.savez stores them;
--- entries of numpy.savez_compressed are refused with the remedy. An archive has less than 4 GiB.
+-- Entries of a .npz are written uncompressed, as numpy.savez stores them. Those that
+-- numpy.savez_compressed writes are expanded into a temporary file, from which they are read. An
+-- archive has less than 4 GiB.
 local core = require "toeplab.core"
+local defer = require "toeplab.base.defer"
 local raw_file = require "toeplab.models.files.formats.raw_file"
 local sorted_keys = require "toeplab.base.sorted_keys"
 
@@ -12,6 +14,8 @@ local npy = {}
 local MAGIC, MOST = "\x93NUMPY", 1 << 32
 local MOST_ENTRIES, MOST_LETTERS = 0xFFFE, 0xFFFF -- in an archive; in the name of an entry
 local CHUNK = 1 << 20 -- bytes read at a time for a checksum
+local STORED, DEFLATED = 0, 8 -- how an archive holds an entry
+local MOST_TIMES = 1032 -- most bytes that one byte of a deflate stream expands to
 
 -- NumPy's names of types -> core.raw_read's.
 local types = {
@@ -73,19 +77,16 @@ local function read_header(who, file, first, last)
     offset = offset + length }
 end
 
--- Reads the array in the bytes first .. last-1 of the open file at path; messages call it who.
-local function read_array(who, path, file, first, last)
-  local about = read_header(who, file, first, last)
+-- Reads the array with the header about from the file at path; messages call it who.
+local function read_array(who, path, about)
   local kind, dims = about.kind, about.dims
-  local entry = who:sub(#path + 3) -- of an archive
-  entry = entry ~= "" and entry .. ": " or ""
-  if not about.fortran then return raw_file.elements(path, entry, about.offset, kind, dims) end
+  if not about.fortran then return raw_file.elements(path, who, about.offset, kind, dims) end
   if kind:sub(1, 1) ~= "F" then
     bad(who, "holds integers in Fortran order; write it with numpy.ascontiguousarray")
   end
   local back, axes = {}, {} -- the first axis varies fastest
   for i = 1, #dims do back[i], axes[i] = dims[#dims + 1 - i], #dims + 1 - i end
-  return raw_file.elements(path, entry, about.offset, kind, back):permute(axes)
+  return raw_file.elements(path, who, about.offset, kind, back):permute(axes)
 end
 
 -- Returns the header of the .npy file at path, as read_header.
@@ -95,10 +96,7 @@ function npy.header(path)
 end
 
 -- Returns the array in the .npy file at path as a tensor, float32 or int32.
-function npy.read(path)
-  local file <close>, size = raw_file.open(path)
-  return read_array(path, path, file, 0, size)
-end
+function npy.read(path) return read_array(path, path, npy.header(path)) end
 
 -- Returns the header of a .npy file.
 local function header(t)
@@ -137,53 +135,108 @@ local function contents(path, file, size)
   return file:read(bytes) or "", count
 end
 
--- Raises unless the bytes first .. last-1 have the checksum.
-local function check_sum(path, file, name, first, last, sum)
+-- Raises unless the bytes first .. last-1 have the checksum. who: the entry.
+local function check_sum(who, file, first, last, sum)
   local found = 0
   file:seek("set", first)
   for at = first, last - 1, CHUNK do
     found = core.crc32(file:read(math.min(CHUNK, last - at)) or "", found)
   end
-  if found ~= sum then bad(path, "entry '%s' is damaged: its checksum differs", name) end
+  if found ~= sum then bad(who, "is damaged: its checksum differs") end
 end
 
 -- Returns where the elements of an entry begin, after its own header.
-local function begin_of(path, file, name, offset)
+local function begin_of(who, file, offset)
   file:seek("set", offset)
   local text = file:read(30) or ""
-  if text:sub(1, 4) ~= "PK\3\4" or #text < 30 then bad(path, "entry '%s' has no header", name) end
+  if text:sub(1, 4) ~= "PK\3\4" or #text < 30 then bad(who, "has no header") end
   local names, extra = string.unpack("<I2I2", text, 27)
   return offset + 30 + names + extra
+end
+
+-- Returns the arrays in the archive at path, in order: {name=, who= (for messages), method=, sum=,
+-- first= (where its bytes begin), packed= (their number), bytes= (expanded)}; and the set of their
+-- names.
+local function entries(path, file, size)
+  local list, count = contents(path, file, size)
+  local found, names, at, behind = {}, {}, 1, 0
+  for i = 1, count do
+    if list:sub(at, at + 3) ~= "PK\1\2" or at + 45 > #list then
+      bad(path, "has a damaged table of contents")
+    end
+    local flags, method = string.unpack("<I2I2", list, at + 8)
+    local sum, packed, bytes, letters, extra, comment = string.unpack("<I4I4I4I2I2I2", list,
+      at + 16)
+    local offset = string.unpack("<I4", list, at + 42)
+    local name = list:sub(at + 46, at + 45 + letters)
+    local who = ("%s: entry '%s'"):format(path, name)
+    if method ~= STORED and method ~= DEFLATED or flags & 1 ~= 0 then
+      bad(who, "is encrypted or compressed in a way of its own; write the file with numpy.savez")
+    end
+    if bytes >= MOST - 1 or method == STORED and packed ~= bytes then bad(who, "is too large") end
+    if method == DEFLATED and bytes > MOST_TIMES * packed then
+      bad(who, "states %d bytes, which its %d compressed ones cannot hold", bytes, packed)
+    end
+    local first = begin_of(who, file, offset)
+    if first + packed > size then bad(who, "is truncated") end
+    -- The same bytes could otherwise be read as any number of arrays.
+    if offset < behind then bad(who, "lies within another or before it") end
+    behind = first + packed
+    local short = name:match "^(.*)%.npy$" or bad(who, "is not a .npy file")
+    if names[short] then bad(path, "there are two entries '%s'", name) end
+    names[short] = true
+    found[i] = { name = short, who = who, method = method, sum = sum, first = first,
+      packed = packed, bytes = bytes }
+    at = at + 46 + letters + extra + comment
+  end
+  return found, names
+end
+
+-- Returns fn(where, about) with the path of the file that holds an entry's array, expanded, until
+-- fn returns, and the array's header.
+local function with_entry(path, file, e, fn)
+  if e.method == STORED then
+    check_sum(e.who, file, e.first, e.first + e.bytes, e.sum)
+    return fn(path, read_header(e.who, file, e.first, e.first + e.bytes))
+  end
+  local where = os.tmpname()
+  local guard <close> = defer(function() os.remove(where) end)
+  local ok, why = pcall(core.inflate, path, e.first, e.packed, where, e.bytes)
+  if not ok then raw_file.about(e.who, path, why) end
+  local expanded <close> = raw_file.open(where)
+  check_sum(e.who, expanded, 0, e.bytes, e.sum)
+  return fn(where, read_header(e.who, expanded, 0, e.bytes))
+end
+
+-- Returns the set of the names of the arrays in the .npz file at path.
+function npy.names(path)
+  local file <close>, size = raw_file.open(path)
+  return select(2, entries(path, file, size))
+end
+
+-- Returns fn(where, about) for the array of a name in the .npz file at path: where is the path of
+-- the file that holds its elements until fn returns, about its header (read_header). fn: default
+-- returns the array as a tensor.
+function npy.with_entry(path, name, fn)
+  local file <close>, size = raw_file.open(path)
+  for _, e in ipairs((entries(path, file, size))) do
+    if e.name == name then
+      return with_entry(path, file, e, fn or function(where, about)
+        return read_array(e.who, where, about)
+      end)
+    end
+  end
+  bad(path, "has no entry '%s.npy'", name)
 end
 
 -- Returns {name = tensor} of the .npz file at path.
 function npy.read_archive(path)
   local file <close>, size = raw_file.open(path)
-  local list, count = contents(path, file, size)
-  local tensors, at, behind = {}, 1, 0
-  for _ = 1, count do
-    if list:sub(at, at + 3) ~= "PK\1\2" or at + 45 > #list then
-      bad(path, "has a damaged table of contents")
-    end
-    local flags, method = string.unpack("<I2I2", list, at + 8)
-    local sum, packed, bytes, names, extra, comment = string.unpack("<I4I4I4I2I2I2", list, at + 16)
-    local offset = string.unpack("<I4", list, at + 42)
-    local name = list:sub(at + 46, at + 45 + names)
-    if method ~= 0 or flags & 1 ~= 0 then
-      bad(path, "entry '%s' is compressed or encrypted; write the file with numpy.savez, which "
-        .. "stores arrays as they are", name)
-    end
-    if packed ~= bytes or bytes >= MOST - 1 then bad(path, "entry '%s' is too large", name) end
-    local first = begin_of(path, file, name, offset)
-    if first + bytes > size then bad(path, "entry '%s' is truncated", name) end
-    -- The same bytes could otherwise be read as any number of arrays.
-    if offset < behind then bad(path, "entry '%s' lies within another or before it", name) end
-    behind = first + bytes
-    local short = name:match "^(.*)%.npy$" or bad(path, "entry '%s' is not a .npy file", name)
-    if tensors[short] then bad(path, "there are two entries '%s'", name) end
-    check_sum(path, file, name, first, first + bytes, sum)
-    tensors[short] = read_array(path .. ": " .. name, path, file, first, first + bytes)
-    at = at + 46 + names + extra + comment
+  local tensors = {}
+  for _, e in ipairs((entries(path, file, size))) do
+    tensors[e.name] = with_entry(path, file, e, function(where, about)
+      return read_array(e.who, where, about)
+    end)
   end
   return tensors
 end

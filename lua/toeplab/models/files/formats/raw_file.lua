@@ -25,13 +25,19 @@ function raw_file.open(path)
   return file, file:seek "end"
 end
 
--- Returns the elements of a type at an offset as a tensor. who: follows the path in messages.
+-- Raises an engine's error about the file at path as one about who, which may be a part of it.
+function raw_file.about(who, path, problem)
+  local why = errors.text(problem)
+  if why:sub(1, #path + 2) == path .. ": " then why = why:sub(#path + 3) end
+  raw_file.bad(who, "%s", why)
+end
+
+-- Returns the elements of a type at an offset of the file at path as a tensor, which messages call
+-- who.
 function raw_file.elements(path, who, offset, kind, dims)
   local ok, t = pcall(core.raw_read, path, offset, kind, dims)
-  if ok then return t end
-  local why = errors.text(t)
-  if why:sub(1, #path + 2) == path .. ": " then why = why:sub(#path + 3) end
-  raw_file.bad(path, "%s%s", who, why)
+  if not ok then raw_file.about(who, path, t) end
+  return t
 end
 
 -- Raises unless text is valid UTF-8; what names it.

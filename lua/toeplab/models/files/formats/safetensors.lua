@@ -139,8 +139,8 @@ function safetensors.read(path)
   for _, e in ipairs(list) do
     if e.unread then unread[#unread + 1] = ("'%s' (%s)"):format(e.name, e.unread)
     else
-      tensors[e.name] = raw_file.elements(path, ("tensor '%s': "):format(e.name), offset + e.first,
-        e.type, e.shape)
+      local who = ("%s: tensor '%s'"):format(path, e.name)
+      tensors[e.name] = raw_file.elements(path, who, offset + e.first, e.type, e.shape)
     end
   end
   if #unread > 0 then
