@@ -53,7 +53,7 @@ TL_API int tl_version(void);
 /* The version of the numerical results, which is part of every trial's id. Raise it by one with
 ** each change, in C or in Lua, that may alter what a training run computes on any device: finished
 ** trials then count as new. tests/lua/trials/test_numerics.lua fails when it is forgotten. */
-#define TL_NUMERICS 4
+#define TL_NUMERICS 5
 
 /* ---- Status (the codes are in status.h) ------------------------------------------------------ */
 
