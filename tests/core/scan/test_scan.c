@@ -86,6 +86,7 @@ typedef struct head_size {
 static const head_size head_sizes[] = {
     {1, 1, 1, 1, 1, 1},  {2, 1, 2, 3, 2, 3},  {1, 63, 2, 4, 5, 4}, {2, 64, 1, 3, 17, 1},
     {1, 65, 3, 8, 16, 8}, {2, 128, 2, 2, 3, 1}, {1, 129, 1, 5, 1, 5}, {2, 200, 2, 16, 33, 16},
+    {1, 70, 1, 41, 35, 41}, {1, 66, 2, 64, 32, 1}, {1, 70, 1, 1, 40, 1}, {2, 130, 67, 1, 1, 1},
     {0, 4, 2, 3, 2, 3},  {2, 0, 2, 3, 2, 1},  {2, 4, 2, 3, 0, 3}};
 
 enum { HEAD_INPUTS = 4 };
@@ -125,6 +126,57 @@ static double heads_off(const head_size *z, tl_tensor *const *in, const tl_tenso
     return off;
 }
 
+/* Returns the worst difference of the gradients from those of the recurrence in float64, for the
+** gradient dy of y, over the largest number of each.
+**   S_i = diag(e_i) S_(i-1) + k_i v_i^T, and R_i, its gradient, is q_i dy_i^T + e_(i+1) R_(i+1). */
+static double head_grads_off(const head_size *z, tl_tensor *const *in, const tl_tensor *dy)
+{
+    const float *x[HEAD_INPUTS], *out = tl_tensor_cf32(dy);
+    int64_t area = z->k * z->v;
+    double *want[HEAD_INPUTS], *states = calloc((size_t)((z->n + 2) * area + 1), sizeof *states);
+    double  off = 0, *grad = states + (z->n + 1) * area;
+    for (int a = 0; a < HEAD_INPUTS; a++) {
+        x[a] = tl_tensor_cf32(in[a]);
+        want[a] = calloc((size_t)tl_tensor_len(in[a]) + 1, sizeof *want[a]);
+    }
+    for (int64_t p = 0; p < z->b * z->h; p++) {
+        memset(grad, 0, (size_t)area * sizeof *grad);
+        for (int64_t at = 0; at < 2 * z->n; at++) { /* over the positions, and back */
+            int64_t i = at < z->n ? at : 2 * z->n - 1 - at;
+            int64_t row = (p / z->h * z->n + i) * z->h + p % z->h;
+            for (int64_t c = 0; c < z->k; c++) {
+                int64_t key = row * z->k + c, gate = row * z->g + (z->g == 1 ? 0 : c);
+                double  e = exp((double)x[3][gate]), q = (double)x[0][key], k = (double)x[1][key];
+                for (int64_t m = 0; m < z->v; m++) {
+                    int64_t value = row * z->v + m;
+                    double *s = states + i * area + c * z->v + m, *r = grad + c * z->v + m;
+                    if (at < z->n) {
+                        s[area] = e * *s + k * (double)x[2][value];
+                    } else {
+                        *r += q * (double)out[value];
+                        want[0][key] += s[area] * (double)out[value];
+                        want[1][key] += *r * (double)x[2][value];
+                        want[2][value] += *r * k;
+                        want[3][gate] += *r * e * *s;
+                        *r *= e;
+                    }
+                }
+            }
+        }
+    }
+    for (int a = 0; a < HEAD_INPUTS; a++) {
+        double largest = 1e-30, worst = 0;
+        for (int64_t i = 0; i < tl_tensor_len(in[a]); i++) {
+            largest = worse(largest, fabs(want[a][i]));
+            worst = worse(worst, fabs((double)tl_tensor_cf32(tl_grad(in[a]))[i] - want[a][i]));
+        }
+        off = worse(off, worst / largest);
+        free(want[a]);
+    }
+    free(states);
+    return off;
+}
+
 static void linear_definition(void)
 {
     for (int threads = 1; threads <= 3; threads += 2) {
@@ -133,8 +185,12 @@ static void linear_definition(void)
         for (size_t i = 0; i < sizeof head_sizes / sizeof *head_sizes; i++) {
             tl_tensor *in[HEAD_INPUTS], *y = NULL;
             make_heads(ctx, head_sizes + i, in);
+            for (int a = 0; a < HEAD_INPUTS; a++)
+                CHECK_STATUS(tl_set_requires_grad(in[a], 1), TL_OK);
             CHECK_STATUS(tl_linear_recurrence(in[0], in[1], in[2], in[3], &y), TL_OK);
             CHECK(heads_off(head_sizes + i, in, y) < 3e-5);
+            CHECK_STATUS(tl_backward_from(ctx, y, y), TL_OK);
+            CHECK(head_grads_off(head_sizes + i, in, y) < 3e-6);
             tl_tensor_free(y);
             drop(in, HEAD_INPUTS);
         }
@@ -180,10 +236,11 @@ static size_t everything(int threads, int which, float *out)
     tl_ctx    *ctx = NULL;
     tl_tensor *in[INPUTS], *y = NULL;
     int        count = which ? HEAD_INPUTS : INPUTS;
+    static const head_size of[] = {{3, 150, 5, 7, 9, 7}, {3, 150, 130, 1, 1, 1}};
     size_t     total = 0;
     CHECK_STATUS(tl_ctx_new(threads, &ctx), TL_OK);
     if (which)
-        make_heads(ctx, &(const head_size){3, 150, 5, 7, 9, 7}, in);
+        make_heads(ctx, of + which - 1, in);
     else
         make(ctx, &(const size){3, 150, 150, 4}, in);
     for (int i = 0; i < count; i++) CHECK_STATUS(tl_set_requires_grad(in[i], 1), TL_OK);
@@ -206,7 +263,7 @@ static void any_threads(void)
 {
     enum { MOST = 400000 };
     static float one[MOST], other[MOST];
-    for (int which = 0; which < 2; which++) {
+    for (int which = 0; which < 3; which++) {
         size_t total = everything(1, which, one);
         for (int threads = 2; threads <= 5; threads++) {
             CHECK(everything(threads, which, other) == total);
