@@ -179,14 +179,15 @@ local function end_run(self, fate)
   self:wind_down "TERM"
 end
 
--- Ends a small sweep if its finished trials lack the metric by which it chooses.
+-- Ends a small sweep as soon as its finished trials show that they do not log the metric by which
+-- it chooses.
 local function check_metric(self, t)
   local run = self.run
   if not run.exp.searches or self.fate or self.chooses then return end
   local results = run.records:results(t.id)
   self.logged = self.logged or {}
   self.logged[#self.logged + 1] = results
-  self.chooses = results[run.exp.searches.metric] ~= nil -- one trial settles it
+  self.chooses = results[run.exp.searches.metric] ~= nil
   local why = tuning.no_metric(run.exp, self.logged)
   if why then
     end_run(self, { code = errors.FAILED, why = why, label = t.label, lasts = true })
