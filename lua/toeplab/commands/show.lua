@@ -86,7 +86,7 @@ end
 local function show_head(t)
   local row, about = t.row, t.about
   print(("%s  %s  %s"):format(row.id:sub(1, 12), row.experiment, about.label or ""))
-  field("status", row.status .. (row.error and ": " .. row.error or ""))
+  field("status", output.state(row))
   field("step", row.step)
   field("attempts", row.attempt)
   field("started", row.started and os.date("%Y-%m-%d %H:%M:%S", math.floor(row.started)))
