@@ -162,7 +162,7 @@ local function first_metric(exp)
 end
 
 local function make_plan(exp, path, words, set, chosen)
-  local trials, about = plan.trials(exp, words)
+  local trials, about = plan.trials(exp, words, errors.say)
   local folder = records.folder(set.dir)
   local store <close> = prepare.stored(folder)
   local absent = identity.identify_if_here(exp, trials, store)
