@@ -6,6 +6,7 @@ local core = require "toeplab.core"
 local compare = require "toeplab.report.verdicts.compare"
 local errors = require "toeplab.base.errors"
 local frames = require "toeplab.report.frames"
+local json = require "toeplab.base.json"
 local records = require "toeplab.store.records"
 local reproduce = require "toeplab.runs.reproduce"
 local stores = require "stores"
@@ -299,6 +300,28 @@ test("a value whose trial does not log the metric loses", function(folder)
     "t:log { reached = c.lr > 0.2 and c.lr or nil }")
   t.eq(trials.run(folder, text), errors.DONE)
   t.eq(points(folder, "test"), { "0.9 0.3 1", "0.9 0.3 2", "0.99 0.3 1", "0.99 0.3 2" })
+end)
+
+test("export tells which trials tables count", function(folder)
+  local within = usual .. ", within = 0.3"
+  t.eq(trials.run(folder, script(within, nil,
+    "1 + c.lr + (c.decay == 0.9 and c.seed == 2 and c.lr == 0.2 and 1 or 0)")), errors.DONE)
+  local function chosen(words)
+    local lines, list = t.toeplab(("export %s -C '%s/results' --json"):format(words, folder)), {}
+    for line in lines:gmatch "[^\n]+" do
+      local r = json.decode(line)
+      list[#list + 1] = ("%g %g %s"):format(r["config.decay"], r["config.lr"],
+        r.chosen and ("%d"):format(r.chosen) or "none")
+    end
+    table.sort(list)
+    return list
+  end
+  t.eq(chosen "test seed=2", { "0.9 0.2 0", "0.9 0.3 1", "0.9 0.4 0", "0.99 0.2 1", "0.99 0.3 0",
+    "0.99 0.4 0" })
+  t.eq(chosen "test-tuning lr=0.2", { "0.9 0.2 none", "0.99 0.2 none" })
+  t.eq(trials.run(folder, script(within), { "scale=smoke" }), errors.DONE)
+  t.eq(chosen "test seed=2 lr=0.1", { "0.9 0.1 none", "0.99 0.1 none" })
+  t.eq(chosen "test seed=2 decay=0.99 'lr>0.1'", { "0.99 0.2 1", "0.99 0.3 0", "0.99 0.4 0" })
 end)
 
 test("a row that diverges with every value is named", function(folder)
