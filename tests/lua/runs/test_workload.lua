@@ -108,6 +108,13 @@ local without = {
   { "a measurement", "tl.cost.seconds(function() end)", "measures" },
   { "a program", "os.execute 'touch made'", "does more than training" },
   { "a file", "io.open('made', 'w')", "does more than training" },
+  { "a file of tl.sys", "tl.sys.write_file('made', '')", "does more than training" },
+  { "... in a tail call", "return tl.sys.write_file('made', '')", "does more than training" },
+  { "a folder", "tl.sys.mkdir 'made'", "does more than training" },
+  { "a renamed file", "tl.sys.rename('x.lua', 'made')", "does more than training" },
+  { "a signal", "tl.sys.kill(tl.sys.getpid(), 0)", "does more than training" },
+  { "a process", "tl.sys.spawn({ 'touch', 'made' }, '/dev/null')", "does more than training" },
+  { "the end of the process", "ends()", "does more than training" },
   { "an error", "error 'this one'", "this one" },
   { "no length", "local m = tl.nn.Linear(1, 1) t:steps(1, m)", "there is no key 'length'" },
   { "no batch", "local m = tl.models.tnn_lm(9, { layers = 1, dim = 4 }) t:steps(1, m)",
@@ -117,16 +124,30 @@ local without = {
 for _, case in ipairs(without) do
   t.test("a function without a cost says why: " .. case[1], function()
     local corpus_open, adam, out, open = tl.corpus.open, tl.optim.adam, print, io.open
-    with("trial = function(t, c) print 'said' " .. case[2] .. " end", function(_, trials, cost_of)
+    local said = "print 'said' io.write 'said' io.stdout:write('said'):flush() "
+    with("trial = function(t, c) " .. said .. case[2] .. " end", function(_, trials, cost_of)
       local cost, why = cost_of(trials[1].config)
       t.eq(cost, nil)
       t.holds(why, case[3])
-    end)
+    end, { ends = function() os.exit(3) end })
     t.eq({ corpus_open == tl.corpus.open, adam == tl.optim.adam, out == print, open == io.open },
       { true, true, true, true }) -- what stood in their place is gone
     t.eq(core.sys.exists "made", false)
   end)
 end
+
+t.test("what a trial prints before its first step is not part of a plan", function()
+  t.in_folder(function(folder)
+    t.write(folder .. "/x.lua", [[local tl = require "toeplab"
+return tl.experiment "x" { fixed = { length = 2, batch = 1, steps = 1 }, trial = function(t)
+  print "loud" io.write "loud" io.stdout:write("loud"):flush() io.stderr:write "loud" t:say "loud"
+  for _ in t:steps(1, tl.models.tnn_lm(9, { layers = 1, dim = 8 })) do error "a step" end
+end }]])
+    local out, code, said = t.toeplab(("plan '%s/x.lua' -C '%s'"):format(folder, folder))
+    t.eq({ code, out:find "loud", said }, { 0, nil, "" })
+    t.holds(out, "  cost     ", "FLOP")
+  end)
+end)
 
 t.test("the corpus tells the length and the batch where no key does", function()
   local keys, options = [[fixed = { dim = 8, %s }, trial = function(t, c)
