@@ -68,7 +68,7 @@ local function add_states(store, exp, trials, machine)
     else
       p.to_run = p.to_run + 1
       if t.step then p.resumable = p.resumable + 1 end
-      p.cost:add(t.config, t.step, machine.cost(t.config))
+      p.cost:add(t, machine.cost(t.config))
       local about = model:left(t.config, t.step, t.had)
       if about then
         local n = #p.times + 1

@@ -160,16 +160,17 @@ function workload.sum()
   return setmetatable({ trials = 0, unknown = 0, files = 0.0 }, Sum)
 end
 
--- Adds a trial with the keys c that goes on after `step` (nil: begins). found, why: its cost.
-function Sum:add(c, step, found, why)
+-- Adds a trial t = {config=, step= (after which it goes on; nil: begins), label=}. found, why: its
+-- cost.
+function Sum:add(t, found, why)
   if not found then
-    self.unknown, self.why = self.unknown + 1, self.why or why
+    self.unknown, self.why, self.first = self.unknown + 1, self.why or why, self.first or t.label
     return
   end
-  local steps = count(c, "steps")
+  local steps = count(t.config, "steps")
   self.trials, self.files = self.trials + 1, self.files + found.checkpoint
   if steps then
-    self.flop = (self.flop or 0.0) + found.flop * math.max(0, steps - (step or 0))
+    self.flop = (self.flop or 0.0) + found.flop * math.max(0, steps - (t.step or 0))
   end
   self.step = math.max(self.step or 0, found.flop)
   for _, name in ipairs { "memory", "checkpoint" } do
@@ -189,7 +190,10 @@ function Sum:text()
       output.bytes(self.memory), output.bytes(self.checkpoint))
   end
   if self.unknown > 0 then
-    parts[#parts + 1] = ("not known of %s: %s"):format(output.count(self.unknown, "trial"),
+    -- Of some trials alone, it may be a wrong option in one row.
+    local first = self.trials == 0 and "" or (self.unknown > 1 and ", first of " or ", ")
+      .. self.first
+    parts[#parts + 1] = ("not known of %s%s: %s"):format(output.count(self.unknown, "trial"), first,
       self.why:match "^[^\n]*")
   end
   return parts[1] and table.concat(parts, "; ")

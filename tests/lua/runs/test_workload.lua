@@ -149,6 +149,21 @@ end }]])
   end)
 end)
 
+t.test("plan names the row whose model has a wrong option", function()
+  t.in_folder(function(folder)
+    t.write(folder .. "/x.lua", [[local tl = require "toeplab"
+return tl.experiment "x" { fixed = { length = 2, batch = 1, steps = 1, decay = 0.9 },
+  seeds = 2, rows = { row = { { "a" }, { "b", decay = 0.5 }, { "c", decay = 1.5 } } },
+  trial = function(t, c)
+    local model = tl.models.tnn_lm(9, { layers = 1, dim = 8, decay = c.decay })
+    for _ in t:steps(1, model) do error "a step" end
+  end }]])
+    local out, code = t.toeplab(("plan '%s/x.lua' -C '%s'"):format(folder, folder))
+    t.eq(code, 0)
+    t.holds(out, "not known of 2 trials, first of row=c seed=1: ", "decay", "1.5")
+  end)
+end)
+
 t.test("the corpus tells the length and the batch where no key does", function()
   local keys, options = [[fixed = { dim = 8, %s }, trial = function(t, c)
     local data = tl.corpus("text:to be or not to be", { %s })
@@ -183,15 +198,16 @@ t.test("the sum: FLOP of the steps that are left, and the files of trials like f
     local sum = workload.sum()
     t.eq({ sum:text() == nil, sum:disk(nil, nil, 2) == nil, sum:disk(7, nil, 2, true),
       sum:disk(7, nil, 2) == nil }, { true, true, 14, true })
-    sum:add({ steps = 10 }, nil, cost)
-    sum:add({ steps = 10 }, 4, cost)
+    local function add(more, ...) sum:add(tl.overlay({ config = { steps = 10 } }, more), ...) end
+    add({}, cost)
+    add({ step = 4 }, cost)
     t.eq({ sum.flop, sum.trials, sum.unknown, sum.step }, { 32e9, 2, 0, 2e9 })
     t.eq({ sum:disk(nil, nil, 2), sum:disk(100, 15, 2), sum:disk(100, nil, 2),
       sum:disk(100, nil, 2, true) }, { 120, 400, 120, 200 })
     t.eq(sum:text(), "32.0 GFLOP; the largest: a step 2.0 GFLOP, memory 50 B, a checkpoint 30 B")
-    sum:add({ steps = 10 }, nil, nil, "no model\nat all")
+    add({ label = "row=c" }, nil, "no model\nat all")
     t.eq(sum:text(), "at least 32.0 GFLOP (2 of 3 trials); the largest: a step 2.0 GFLOP, memory "
-      .. "50 B, a checkpoint 30 B; not known of 1 trial: no model")
+      .. "50 B, a checkpoint 30 B; not known of 1 trial, row=c: no model")
     t.eq({ sum:disk(nil, nil, 3) == nil, sum:disk(100, 15, 3) == nil, sum:disk(100, 15, 3, true) },
       { true, true, 600 })
   end)
