@@ -66,8 +66,8 @@ local function distance_table(trials, report, lags, layers)
   end
   for i, lag in ipairs(lags) do
     rows[i] = { lag }
-    for _, L in ipairs(layers) do
-      table.move(curves[L][lag], 1, 2, #rows[i] + 1, rows[i])
+    for c, L in ipairs(layers) do
+      rows[i][2 * c], rows[i][2 * c + 1] = table.unpack(curves[L][lag], 1, 2)
     end
   end
   report.table(header, rows)
@@ -138,7 +138,7 @@ return tl.experiment "saturation" {
     for i, L in ipairs(layers) do
       local s = { name = L .. " layers", x = {}, y = {}, error = {}, style = "both" }
       for k, lag in ipairs(lags) do
-        s.x[k], s.y[k], s.error[k] = lag, curves[L][lag][1], curves[L][lag][2]
+        s.x[k], s.y[k], s.error[k] = lag, curves[L][lag][1], curves[L][lag][2] or 0 / 0
         law.x[k], law.y[k] = lag, lag >= 5 and 1 / lag or 0 / 0
       end
       series[i] = s

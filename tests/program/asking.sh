@@ -266,17 +266,17 @@ lines "... leaves none" 0 "$toeplab" mark @last
 expect "the same command tries again what failed" 1 "4 already done, 2 failed" \
     "$toeplab" run "$top/sweep.lua"
 
-expect "rm --dry-run" 0 "4 trials, .* would be moved" "$toeplab" rm @done -n
-expect "rm" 0 "2 trials, .* moved to the trash" "$toeplab" rm width=2
+expect "rm --dry-run" 0 "4 trials of sweep, .* would be moved" "$toeplab" rm @done -n
+expect "rm" 0 "2 trials of sweep, .* moved to the trash" "$toeplab" rm width=2
 lines "... hides them" 5 "$toeplab" ls
 lines "... but not in the trash" 3 "$toeplab" ls --trash
 expect "rm in two forms" 2 "choose one of --restore and --purge" "$toeplab" rm --restore --purge
 expect "rm --days of what is not freed" 2 "days requires --purge" "$toeplab" rm @done --days 3
 expect "rm --purge of trials" 2 "takes no trials" "$toeplab" rm --purge @done
-expect "rm --restore --dry-run" 0 "2 trials would be restored" "$toeplab" rm --restore -n @last
+expect "rm --restore --dry-run" 0 "2 trials of sweep would be restored" "$toeplab" rm --restore -n @last
 expect "rm of nothing" 2 "rm: which trials" "$toeplab" rm
 expect "rm --purge leaves what is new" 0 "freed 0 trials" "$toeplab" rm --purge
-expect "rm --restore" 0 "2 trials restored" "$toeplab" rm --restore @last
+expect "rm --restore" 0 "2 trials of sweep restored" "$toeplab" rm --restore @last
 lines "... brings them back" 7 "$toeplab" ls
 expect "rm --restore of what is not there" 2 "no trial's id begins with 'abc'" "$toeplab" rm --restore abc
 

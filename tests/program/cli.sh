@@ -559,12 +559,12 @@ wait $pid || got=$?
 cp "$top/err2" "$top/err"
 check "SIGTERM: exit code 143" test "$got" -eq 143
 check "... and the message explains how to resume" \
-    grep -q "stopped by SIGTERM after step .*same command continues" "$top/err2"
+    grep -q "stopped by SIGTERM at step .*same command continues" "$top/err2"
 expect "... and the trial is interrupted, with a checkpoint" 0 "slow .*interrupted  *[1-9]" \
     "$toeplab" ls
 expect "SIGINT: exit code 130" 130 "resumed after step" interrupt "$toeplab" run "$top/slow.lua"
 cp "$top/err" "$top/err2"
-check "... and a message reports it" grep -q "stopped by SIGINT after step" "$top/err2"
+check "... and a message reports it" grep -q "stopped on request at step" "$top/err2"
 
 # Whatever the script does with a signal, its trial must not count as done.
 caught() { # NAME: runs a trial whose body is on standard input and expects exit code 130
@@ -573,7 +573,7 @@ caught() { # NAME: runs a trial whose body is on standard input and expects exit
       echo "return tl.experiment \"caught$1\" { trial = function(t)"
       cat
       echo "end }"; } >"$top/caught.lua"
-    expect "SIGINT: $1" 130 "stopped by SIGINT" interrupt "$toeplab" run "$top/caught.lua"
+    expect "SIGINT: $1" 130 "stopped on request" interrupt "$toeplab" run "$top/caught.lua"
     expect "... interrupted" 0 "caught$1 .*interrupted" "$toeplab" ls "caught$1"
 }
 part='local m = tl.nn.Linear(1, 1) local o = tl.optim.sgd(m, { lr = 0.1 })'

@@ -157,22 +157,22 @@ ended() { # waits for the run; sets its exit code and its time
     took=$(($(date +%s) - began))
 }
 
-signalled() { # SIGNAL CODE
+signalled() { # SIGNAL CODE TEXT: TEXT describes the stop
     begin "sig-$1"
     until_true sh -c "[ \$('$toeplab' export -C '$top/sig-$1' --metrics | grep -c ,loss,1,) = 2 ]"
     kill -s "$1" "$pid"
     ended
-    exits "SIG$1" "$2" "stopped by SIG$1 .*same command continues"
+    exits "SIG$1" "$2" "stopped $3.*same command continues"
     check "... within 10 seconds" test "$took" -le 10
     check "... each trial with a checkpoint" sh -c "[ \$('$toeplab' ls -C '$top/sig-$1' --csv \
         status=interrupted 'step>0' | sed 1d | wc -l) -eq 2 ]"
     check "... and no process is left" none_of "$top/sig-$1"
 }
 
-signalled INT 130
-signalled TERM 143
-signalled USR2 143
-signalled HUP 129
+signalled INT 130 "on request"
+signalled TERM 143 "by SIGTERM"
+signalled USR2 143 "by SIGUSR2"
+signalled HUP 129 "by SIGHUP"
 
 begin once step_seconds=3
 kill -s INT "$pid"
@@ -199,7 +199,7 @@ pid=$!
 check "... and the same command continues" until_true grep -q "resumed after step" "$top/err"
 kill -s INT "$pid"
 ended
-exits "... until SIGINT" 130 "stopped by SIGINT"
+exits "... until SIGINT" 130 "stopped on request"
 
 "$toeplab" ls -C "$top/plain" 2>"$top/err" | head -1 >"$top/out"
 check "ls | head: silent" test -s "$top/out" -a ! -s "$top/err"

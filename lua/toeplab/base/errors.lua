@@ -110,6 +110,11 @@ function errors.signal()
   return name, signals[name]
 end
 
+-- Describes the stop of a trial by a signal. SIGINT, which Ctrl-C sends, is a request of the user.
+function errors.stop_text(name)
+  return name == "INT" and "stopped on request" or "stopped by SIG" .. name
+end
+
 -- Raises an error that ends the program if a signal has asked for it.
 function errors.check_signals()
   local name, code = errors.signal()

@@ -11,6 +11,7 @@ local escapes = {
 }
 
 local function quote(s)
+  if not s:find '[%c"\\]' then return '"' .. s .. '"' end
   return '"' .. s:gsub('[%c"\\]', function(c)
     return escapes[c] or ("\\u%04x"):format(c:byte())
   end) .. '"'

@@ -138,9 +138,13 @@ end
 -- valid values.
 local function checked(who, name, field, value)
   local fits, stored = false, nil
-  for kind in field.type:gmatch "[^|]+" do
-    fits, stored = types[kind](value)
-    if fits then break end
+  if types[field.type] then -- one kind, as of most options: plans check thousands of them
+    fits, stored = types[field.type](value)
+  else
+    for kind in field.type:gmatch "[^|]+" do
+      fits, stored = types[kind](value)
+      if fits then break end
+    end
   end
   if not fits then
     error(("%s: option '%s' must be %s, got %s"):format(who, name, wanted(field), show(value)), 0)

@@ -31,14 +31,21 @@ for word in ("mask pad eos bos unk sep cls end start special next last first"):g
   tokens[word] = true
 end
 
--- Returns whether a name can only mean a secret: password, hf_token, openaiKey, SLURM_JWT.
-function secrets.certain(name)
+local function is_certain(name)
   local before, last
   for part in name:gsub("(%l)(%u)", "%1_%2"):lower():gmatch "[%w]+" do
     if words[part] then return true end
     before, last = last, part
   end
   return last == "token" and not tokens[before] or last == "key" and before ~= nil
+end
+
+local known = {} -- cache: a sweep of 10,000 trials asks for the same keys each time
+
+-- Returns whether a name can only mean a secret: password, hf_token, openaiKey, SLURM_JWT.
+function secrets.certain(name)
+  if known[name] == nil then known[name] = is_certain(name) end
+  return known[name]
 end
 
 -- Masks users and passwords of addresses in a string; returns other values unchanged. The patterns

@@ -2,6 +2,7 @@
 local core = require "toeplab.core"
 local experiment = require "toeplab.trials.experiment"
 local exported = require "toeplab.models.files.exported"
+local frames = require "toeplab.report.frames"
 local json = require "toeplab.base.json"
 local logged_tensors = require "toeplab.store.logged_tensors"
 local open_model = require "toeplab.trials.open_model"
@@ -24,7 +25,9 @@ local export = {
     .. "       toeplab export TRIAL --tensors FILE\n"
     .. "       toeplab export [TRIAL...] --tensorboard DIR",
   about = "Writes one row per trial with its configuration and last metrics, or with --metrics\n"
-    .. "one row per logged value. Without words: all trials. Spreadsheets open the CSV file; for\n"
+    .. "one row per logged value. Without words: all trials. Where tune chose a key for each\n"
+    .. "setting, the column chosen is 1 if toeplab table counts the trial, and 0 if it counts one\n"
+    .. "with another value of that key, or of newer code. Spreadsheets open the CSV file; for\n"
     .. "Parquet, convert it with duckdb or pandas in one line.\n\n"
     .. "--weights writes the parameters of one trial's model as safetensors, from its best\n"
     .. "checkpoint or else from its newest, with all that tl.model and toeplab generate need to\n"
@@ -80,12 +83,36 @@ local function row_of(store, id)
 end
 
 local fixed = { "id", "experiment", "status", "seed", "attempt", "step", "started", "started_at",
-  "seconds", "host", "git_commit", "git_dirty", "code_hash", "data_hash", "command", "error" }
+  "seconds", "host", "git_commit", "git_dirty", "code_hash", "data_hash", "command", "error",
+  "chosen" }
+
+-- Returns a function of a row of v_trials: 1 if tables count the trial, 0 if not, and nil if no key
+-- was tuned for it.
+local function counter(store)
+  local known = {}
+  local function read(experiment)
+    local of, scales = {}, {}
+    for _, s in ipairs(sweeps.find(store, "experiment", experiment)) do
+      local frame = not scales[s.scale]
+        and frames.find(store, "experiment", experiment, { scale = { s.scale } })
+      scales[s.scale] = true
+      for id, counts in pairs(frame and frame:counted() or {}) do of[id] = of[id] or counts end
+    end
+    return of
+  end
+  return function(row)
+    known[row.experiment] = known[row.experiment] or read(row.experiment)
+    local counts = known[row.experiment][row.id]
+    if counts ~= nil then return counts and 1 or 0 end
+  end
+end
 
 -- Returns one flat record per trial: its columns, config.KEY and metric.NAME.
-local function trial_record(store, row)
-  local record = {}
-  for _, name in ipairs(fixed) do record[name] = row[name] end
+local function trial_record(store, row, chosen_of)
+  local record = { chosen = chosen_of(row) }
+  for _, name in ipairs(fixed) do
+    if name ~= "chosen" then record[name] = row[name] end
+  end
   record.started_at = row.started and os.date("!%Y-%m-%d %H:%M:%S", math.floor(row.started)) or nil
   for key, value in pairs(store:config(row.config)) do
     record["config." .. key] = type(value) == "table" and json.encode(value) or value
@@ -97,14 +124,15 @@ local function trial_record(store, row)
 end
 
 local function trials(store, rows, write, as_json)
+  local chosen_of = counter(store)
   if as_json then
     for _, row in ipairs(rows) do
-      write(json.line(trial_record(store, row_of(store, row.id))) .. "\n")
+      write(json.line(trial_record(store, row_of(store, row.id), chosen_of)) .. "\n")
     end
     return
   end
   local list = {}
-  for i, row in ipairs(rows) do list[i] = trial_record(store, row_of(store, row.id)) end
+  for i, row in ipairs(rows) do list[i] = trial_record(store, row_of(store, row.id), chosen_of) end
   write(text_table.csv(output.columns(list, fixed)))
 end
 

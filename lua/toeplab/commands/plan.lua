@@ -68,7 +68,7 @@ local function add_states(store, exp, trials, machine)
     else
       p.to_run = p.to_run + 1
       if t.step then p.resumable = p.resumable + 1 end
-      p.cost:add(t.config, t.step, machine.cost(t.config))
+      p.cost:add(t, machine.cost(t.config))
       local about = model:left(t.config, t.step, t.had)
       if about then
         local n = #p.times + 1
@@ -162,7 +162,7 @@ local function first_metric(exp)
 end
 
 local function make_plan(exp, path, words, set, chosen)
-  local trials, about = plan.trials(exp, words)
+  local trials, about = plan.trials(exp, words, errors.say)
   local folder = records.folder(set.dir)
   local store <close> = prepare.stored(folder)
   local absent = identity.identify_if_here(exp, trials, store)

@@ -36,13 +36,19 @@ local rm = {
   },
 }
 
-local function put(store, words, dry)
-  local done = marks.rm(store, { words = words, dry = dry })
+-- Counts trials: "3 trials of copy" or, of several experiments, "3 trials (2 of copy, 1 of lm)".
+-- done: a result of store/marks.lua.
+local function count(done)
   local names, of = sorted_keys(done.experiments), {}
   for i, name in ipairs(names) do of[i] = ("%d of %s"):format(done.experiments[name], name) end
-  local what = ("%s%s, %s, %s"):format(output.count(done.trials, "trial"),
-    #of > 1 and " (" .. table.concat(of, ", ") .. ")" or "",
-    output.count(done.files, "file"), output.bytes(done.bytes))
+  return output.count(done.trials, "trial") .. (#of > 1 and " (" .. table.concat(of, ", ") .. ")"
+    or of[1] and " of " .. names[1] or "")
+end
+
+local function put(store, words, dry)
+  local done = marks.rm(store, { words = words, dry = dry })
+  local what = ("%s, %s, %s"):format(count(done), output.count(done.files, "file"),
+    output.bytes(done.bytes))
   if dry then return print(what .. " would be moved to the trash") end
   print(what .. " moved to the trash (undo: toeplab rm --restore @last; freed by toeplab rm "
     .. "--purge in 30 days)")
@@ -50,7 +56,7 @@ end
 
 local function restore(store, words, dry)
   local done = marks.restore(store, { words = words, dry = dry })
-  print(output.count(done.trials, "trial") .. (dry and " would be restored" or " restored"))
+  print(count(done) .. (dry and " would be restored" or " restored"))
 end
 
 local function purge(store, days, dry)

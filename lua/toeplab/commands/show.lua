@@ -20,13 +20,16 @@ local show = {
     .. "  toeplab show --diff @best:val_ppl @last",
   usage = "toeplab show TRIAL...\n       toeplab show --diff TRIAL TRIAL",
   about = "Shows the configuration, results, events, files and provenance of trials; with --diff\n"
-    .. "the keys, last metrics and origins in which two trials differ.\n"
+    .. "which of configuration, script, program and data two trials share, and the keys, last\n"
+    .. "metrics and origins in which they differ.\n"
     .. selection.help,
   words = { "trials" },
   options = {
     { name = "script", help = "print only the script that the trial was run from" },
     { name = "diff", help = "show only the differences of two trials",
-      more = "The keys, last metrics and origins in which they differ." },
+      more = [[
+        The first line names which of configuration, script (its parts that a trial reaches),
+        program and data differ. The keys, last metrics and origins that differ follow.]] },
     { name = "csv", help = "as CSV, with --diff" },
     output.json, output.dir,
   },
@@ -86,7 +89,7 @@ end
 local function show_head(t)
   local row, about = t.row, t.about
   print(("%s  %s  %s"):format(row.id:sub(1, 12), row.experiment, about.label or ""))
-  field("status", row.status .. (row.error and ": " .. row.error or ""))
+  field("status", output.state(row))
   field("step", row.step)
   field("attempts", row.attempt)
   field("started", row.started and os.date("%Y-%m-%d %H:%M:%S", math.floor(row.started)))
@@ -221,6 +224,40 @@ local function differences(a, b)
   return rows
 end
 
+-- Returns the names of the keys by which two tables differ, such as the parts of two scripts.
+local function changed(a, b)
+  local names = {}
+  for _, key in ipairs(all_keys(a, b)) do
+    if not same(a[key], b[key]) then names[#names + 1] = key end
+  end
+  return names
+end
+
+-- Describes which of configuration, script, program and data two trials share; of a difference, the
+-- keys or the parts of the script, if they are stored. a, b: rows of v_trials.
+local function summary(store, a, b)
+  local one, other = store:object(a.provenance), store:object(b.provenance)
+  local all, equal = {}, {}
+  local function add(what, is_equal, names)
+    if is_equal then
+      equal[#equal + 1] = what
+    else
+      all[#all + 1] = what .. (#names > 0 and " (" .. table.concat(names, ", ") .. ")" or "")
+    end
+  end
+  local keys = changed(store:config(a.config), store:config(b.config))
+  add("the configuration", #keys == 0, keys)
+  local parts = one.code and other.code and changed(one.code, other.code)
+  for i, key in ipairs(parts or {}) do parts[i] = (key:gsub("^(%a+) (.*)$", "%1 '%2'")) end
+  if parts then add("the script", #parts == 0, parts) end
+  add("the program", a.code_hash == b.code_hash, {})
+  add("the data", a.data_hash == b.data_hash, changed(one.data or {}, other.data or {}))
+  local unknown = not parts and "; the code of the script is not stored" or ""
+  return ("%s%s%s"):format(#all > 0 and "different: " .. table.concat(all, ", ") or "",
+    #equal > 0 and (#all > 0 and "; " or "") .. "the same: " .. table.concat(equal, ", ") or "",
+    unknown)
+end
+
 local titles = { config = "configuration", metric = "metrics (last values)", trial = "origin" }
 
 local function show_differences(header, rows)
@@ -241,7 +278,10 @@ local function show_diff(store, set, words)
   local a, b = selection.one(store, words[1]), selection.one(store, words[2])
   local rows = differences(sides(store, a), sides(store, b))
   local header = { "kind", "name", a.id:sub(1, 12), b.id:sub(1, 12), "change" }
-  if not set.csv and not set.json then return show_differences(header, rows) end
+  if not set.csv and not set.json then
+    print(summary(store, a, b))
+    return show_differences(header, rows)
+  end
   header[3], header[4] = "a", "b"
   output.rows(set, header, rows)
 end

@@ -4,6 +4,7 @@ local core = require "toeplab.core"
 local curves = require "toeplab.live.curves"
 local errors = require "toeplab.base.errors"
 local metrics = require "toeplab.store.metrics"
+local output = require "toeplab.report.output"
 local plot = require "toeplab.report.figures.plot"
 local alive = require "toeplab.store.alive"
 local marks = require "toeplab.store.marks"
@@ -91,7 +92,7 @@ function views.log(self, s)
   local kind, link = core.sys.kind(path)
   local text = kind == "file" and not link and core.sys.read_file(path) or ""
   s.title = ("%s  %s  %s"):format(t.id:sub(1, 8), t.label, t.status)
-  if t.error then text = text .. "\n" .. t.error end
+  if t.error then text = text .. "\n" .. output.state(t) end
   return screen.text(s, text ~= "" and text:sub(-LOG_BYTES) or "(it has printed nothing)")
 end
 

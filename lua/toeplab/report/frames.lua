@@ -410,6 +410,16 @@ function Frame:trials(metrics, apart)
   return list
 end
 
+-- Returns for the id of each trial whether tables count it (true), or another value of the tuned
+-- key or a newer version instead (false); nil if no key was tuned.
+function Frame:counted()
+  if not self:tuned_key() then return nil end
+  local set = {}
+  for _, row in ipairs(self:trials {}) do set[row.id] = true end
+  for _, row in ipairs(self.read) do set[row.id] = set[row.id] or false end
+  return set
+end
+
 -- Returns the texts of the last events of a kind, such as 'rollback' of the guard, for the trials
 -- of any experiment: id -> text.
 function Frame:events(kind)

@@ -6,11 +6,11 @@ local stats = require "toeplab.report.stats"
 
 local mean_table = {}
 
--- Returns the mean (nan if a value is nan) and the sample standard deviation (n - 1; nan for one
--- value) of the values; nil for none.
+-- Returns the mean (nan if a value is nan) and the sample standard deviation (n - 1) of the values;
+-- nil for no values. A single value has no deviation: nil, as tables then print the mean alone.
 function mean_table.mean(values)
   if #values == 0 then return nil end
-  return stats.mean(values), stats.deviation(values)
+  return stats.mean(values), #values > 1 and stats.deviation(values) or nil
 end
 
 -- Counts the trials with a metric for which says(value) holds; value is nil if it was not logged.

@@ -42,6 +42,13 @@ output.json = { name = "json", help = "as JSON, one object a line",
 output.dir = { name = "dir", short = "C", value = "DIR", help = "the results folder" }
 output.dry_run = { name = "dry-run", short = "n", help = "only print what would be done" }
 
+-- Describes how a trial ended: "interrupted: stopped on request at step 5; the same command
+-- continues". row: of v_trials.
+function output.state(row)
+  return row.status .. (row.error and ": " .. row.error or "")
+    .. (row.status == "interrupted" and "; the same command continues" or "")
+end
+
 -- Returns a stored command for repetition, without --redo, which earlier programs stored.
 function output.again(command) return ((command .. " "):gsub(" %-%-redo ", " "):sub(1, -2)) end
 

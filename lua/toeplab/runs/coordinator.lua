@@ -179,14 +179,15 @@ local function end_run(self, fate)
   self:wind_down "TERM"
 end
 
--- Ends a small sweep if its finished trials lack the metric by which it chooses.
+-- Ends a small sweep as soon as its finished trials show that they do not log the metric by which
+-- it chooses.
 local function check_metric(self, t)
   local run = self.run
   if not run.exp.searches or self.fate or self.chooses then return end
   local results = run.records:results(t.id)
   self.logged = self.logged or {}
   self.logged[#self.logged + 1] = results
-  self.chooses = results[run.exp.searches.metric] ~= nil -- one trial settles it
+  self.chooses = results[run.exp.searches.metric] ~= nil
   local why = tuning.no_metric(run.exp, self.logged)
   if why then
     end_run(self, { code = errors.FAILED, why = why, label = t.label, lasts = true })
@@ -217,9 +218,12 @@ local function end_trial(self, w, status, why, ended)
     check_metric(self, t)
   end
   if status == "interrupted" and self.signal and not w.stopped then
-    self.halted[t] = math.tointeger(tostring(why):match "after step (%d+)") or w.step or 0
+    self.halted[t] = math.tointeger(tostring(why):match "at step (%d+)") or w.step or 0
   end
-  if w.stopped and status == "interrupted" then t.status = "stopped" end
+  if w.stopped and status == "interrupted" then
+    t.status = "stopped"
+    run.progress:note("%s: %s; the same command continues", t.label, why)
+  end
   if self.counts[t.status] then self.counts[t.status] = self.counts[t.status] + 1 end
   if status == "failed" then
     local last = w.place.gpu and launch.ours() -- see handlers.ended
@@ -279,7 +283,7 @@ function handlers.unfit(_, w, code, why) w.unfit = { code = code, why = why, las
 function handlers.ended(self, w, status, code, why, ended)
   local label = w.trial.label
   if self.named and why then -- the worker reports the SIGTERM that it was sent
-    why = why:gsub("^stopped by SIG%w+", "stopped by SIG" .. self.named)
+    why = why:gsub("^stopped by SIG%w+", errors.stop_text(self.named))
   end
   local asked = w.late or w.stopped
   w.closed = asked ~= nil -- a worker that was asked to stop takes no other trial
@@ -343,9 +347,12 @@ end
 
 -- Starts no further trials and asks the running ones to save and stop.
 function Pool:wind_down(signal, seconds)
+  local first = not self.winding
   self.waiting, self.queue, self.winding = self.waiting or #self.queue, {}, true
   for _, w in ipairs(self.workers) do
-    if w.trial then w:ask_to_stop(signal, seconds) end
+    -- A worker that is saving would give up its step after a second SIGINT.
+    local saving = first and w.stopped
+    if w.trial and not saving then w:ask_to_stop(signal, seconds) end
   end
 end
 
@@ -355,7 +362,7 @@ local function check_signals(self)
   if count == (self.seen or 0) and (not name or self.named) then return end
   local what, code = errors.signal()
   if not self.fate then
-    self.fate = { code = code, why = "stopped by SIG" .. what, by_signal = true }
+    self.fate = { code = code, why = errors.stop_text(what), by_signal = true }
   end
   self.user, self.seen, self.named = true, count, name
   self.signal = what
@@ -371,8 +378,8 @@ local function fate_text(self, fate)
   end
   if not fate.by_signal or count < 2 then return fate.why end
   local steps = least < most and ("steps %d to %d"):format(least, most) or "step " .. most
-  return ("%d trials stopped by SIG%s%s%s"):format(count, self.signal,
-    most > 0 and (" (after %s)"):format(steps) or "",
+  return ("%d trials %s%s%s"):format(count, errors.stop_text(self.signal),
+    most > 0 and (" (at %s)"):format(steps) or "",
     self.waiting > 0 and (", %d queued"):format(self.waiting) or "")
 end
 

@@ -181,9 +181,9 @@ function prepare.check_devices(run, options)
 end
 
 -- Returns the trials of a command with ids and numbers, and the second result of plan.trials.
--- options.only: a predicate that selects trials (nil: all).
-function prepare.trials_of(exp, overrides, options)
-  local trials, about = plan.trials(exp, overrides)
+-- options.only: a predicate that selects trials (nil: all); tell: as for plan.trials.
+function prepare.trials_of(exp, overrides, options, tell)
+  local trials, about = plan.trials(exp, overrides, tell)
   identity.identify(exp, trials)
   local list = {}
   for i, t in ipairs(trials) do
@@ -238,7 +238,10 @@ local function check_share(trials)
 end
 
 function prepare.new(exp, overrides, options)
-  local trials, about = prepare.trials_of(exp, overrides, options)
+  local shown = progress.new { quiet = options.quiet, out = options.out }
+  local trials, about = prepare.trials_of(exp, overrides, options, function(text)
+    shown:note("%s", text)
+  end)
   if options.share then check_share(trials) end
   local given = options.steps or options.seconds
   local checkpoint = given and { steps = options.steps, seconds = options.seconds }
@@ -251,7 +254,7 @@ function prepare.new(exp, overrides, options)
     fail_fast = options.fail_fast, threads = options.threads, kept = {}, said = {},
     used = options.seconds_used or 0.0,
     alert = options.alerts or alert.new(), follow = options.follow,
-    progress = progress.new { quiet = options.quiet, out = options.out } }
+    progress = shown }
 end
 
 -- Saves the uncommitted changes of the checkout in a file named by its hash. Returns its path

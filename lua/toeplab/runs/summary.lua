@@ -153,12 +153,6 @@ local function warn_absent(run, logged, field, name, effect)
     suggest.hint(name, sorted_keys(logged)))
 end
 
--- Returns whether the script sets a field of a metric's name, as in t:log { name = value }. A value
--- of nil, such as the rate of a few steps, is not logged.
-local function sets(run, name)
-  return run.exp.text:find("%f[%w_]" .. name:gsub("%p", "%%%0") .. "%s*=[^=]") ~= nil
-end
-
 function summary.show_report(run)
   local trials, wanted = chosen(run, run.records:finished(run.trials)), run.exp.report
   if #trials == 0 then return end
@@ -181,7 +175,7 @@ function summary.show_report(run)
     text_table.print(mean_table.by({ rows = wanted.rows or run.axes, columns = wanted.columns },
       trials))
     for _, name in ipairs(wanted.columns) do
-      if not sets(run, name) then warn_absent(run, logged, "columns", name, "") end
+      if not run.exp:sets(name) then warn_absent(run, logged, "columns", name, "") end
     end
   else
     plain_report(trials)

@@ -1,7 +1,5 @@
--- runs/workload.lua: finds what a trial costs without running it. It calls the trial's function
--- until that makes an optimiser or begins its loop of steps, which shows the model, and computes
--- FLOP and bytes from the model by formula. A corpus is replaced by one of its vocabulary's size,
--- unless that is known from the text alone.
+-- runs/workload.lua: finds what a trial costs without running it. A dry run (dry_run.lua) shows the
+-- model, from which FLOP and bytes follow by formula.
 --
 --   local cost_of = workload.new(exp)
 --   local cost = cost_of(trial.config)    nil, and why, if the function shows no model
@@ -9,156 +7,19 @@
 -- A cost has, per step: flop, numbers (that the tape stores), modules (calls of modules), tokens;
 -- and memory (bytes that training takes) and checkpoint (bytes of one file).
 local config = require "toeplab.base.config"
-local core = require "toeplab.core"
-local corpus = require "toeplab.tasks.corpus"
 local cost = require "toeplab.train.cost"
-local defer = require "toeplab.base.defer"
+local dry_run = require "toeplab.runs.dry_run"
 local errors = require "toeplab.base.errors"
-local initial = require "toeplab.nn.initial"
 local json = require "toeplab.base.json"
 local models = require "toeplab.models"
-local optim = require "toeplab.train.optim"
 local options = require "toeplab.base.options"
 local output = require "toeplab.report.output"
 local overlay = require "toeplab.base.overlay"
 local quantity = require "toeplab.base.quantity"
-local tasks = require "toeplab.tasks"
 
 local workload = {}
 
 local SECONDS = 10.0 -- of processor time that all functions of a command's trials may take together
-local CHECKED = 1e5  -- VM instructions between two looks at the clock
-local TOKENS = 17    -- binary logarithm of the tokens of a corpus that stands in for another
-local GPT2 = 50264   -- tokens of GPT-2 in fairseq's dictionary
-
--- ---- The model of a trial ----------------------------------------------------------------------
-
--- Sets the fields of a list of {table, name, value} until the returned value is closed.
-local function replaced(list)
-  local before = {}
-  for i, entry in ipairs(list) do
-    before[i] = entry[1][entry[2]]
-    entry[1][entry[2]] = entry[3]
-  end
-  return defer(function()
-    for i, entry in ipairs(list) do entry[1][entry[2]] = before[i] end
-  end)
-end
-
--- The number of tokens of a corpus by its tokenizer, for those that do not need its text.
-local vocabularies = {
-  byte = function() return core.vocab_bytes():size() end,
-  gpt2 = function() return GPT2 end,
-  bpe = function(o) return o.merges and core.vocab_bpe(o.merges):size() or o.vocab_size end,
-}
-
--- Returns the ids of a corpus that stands in for another, all of them 0.
-local function no_ids()
-  local ids = core.ids { 0 }
-  for _ = 1, TOKENS do ids = core.concat({ ids, ids }, 1) end
-  return ids
-end
-
--- Returns what stands in for a corpus with a vocabulary of that size; every part has the ids zeros.
-local function stand_in(size, zeros)
-  local vocab = {}
-  function vocab.size() return size end
-  function vocab.eos() return 0 end
-  return { train = zeros, valid = zeros, test = zeros, vocab = vocab, hash = "", vocab_files = {},
-    bytes_per_token = { train = 1.0, valid = 1.0, test = 1.0 },
-    stream = function() return zeros end, check_lengths = function() end }
-end
-
--- Returns a function in place of open that calls it once for the same arguments.
-local function once(open)
-  local known = {}
-  return function(...)
-    local ok, text = pcall(json.encode, { ... })
-    if not ok then return open(...) end -- one of them is a function
-    known[text] = known[text] or open(...)
-    return known[text]
-  end
-end
-
--- Returns the functions that open data, for dry_run: {table, name, function} each. Its field corpus
--- is set to the options of the corpus that was opened last.
-local function openers()
-  local open, list, zeros = once(corpus.open), {}, nil
-  for name, fn in pairs(tasks) do
-    if name ~= "hash" then list[#list + 1] = { tasks, name, once(fn) } end
-  end
-  list[#list + 1] = { corpus, "open", function(name, given)
-    local o = options.check("corpus", corpus.spec, given)
-    list.corpus = o
-    local size = vocabularies[o.tokenizer] and vocabularies[o.tokenizer](o)
-    if not size then return open(name, { tokenizer = o.tokenizer }) end
-    zeros = zeros or no_ids()
-    return stand_in(size, zeros)
-  end }
-  return list
-end
-
--- Returns the keys that were read from c.
-local function reads_of(c)
-  local reads = {}
-  config.add_reads(c, reads)
-  return reads
-end
-
--- Adds to the list of replaced fields the kinds of models, which call made(model) with each model.
-local function watch_models(list, made)
-  for _, name in ipairs(models.names()) do
-    local kind = models[name]
-    list[#list + 1] = { models, name, setmetatable({}, { __index = kind, __call = function(_, ...)
-      local model = kind(...)
-      made(model)
-      return model
-    end }) }
-  end
-end
-
--- Calls the function of a trial until the model is known. Returns {model=, state= (bytes per
--- trained parameter in a checkpoint beside its own)}, or nil and why; and the keys that were read,
--- of a model of the library only those before it was made.
-local function dry_run(exp, values, open, until_when)
-  local c, found, reads = config.new(values), {}, {}
-  open.corpus = nil
-  local function stop(model, state)
-    found.model, found.state, found.data = model, state, open.corpus or {}
-    error(found, 0)
-  end
-  local function ignore() end
-  local handle = { seed = values.seed, step = 0, say = ignore, log = ignore, text = ignore,
-    steps = function(_, _, model, opt) stop(model, opt and 8 or 0) end }
-  local function measures() error("its function measures, and trains no model", 0) end
-  local function acts() error("its function does more than training a model", 0) end
-  setmetatable(handle, { __index = acts })
-  local opened = io.open
-  local list = {
-    { _G, "print", ignore }, { os, "execute", acts }, { os, "remove", acts },
-    { os, "rename", acts }, { io, "popen", acts }, { core.sys, "sleep", acts },
-    { io, "open", function(path, mode)
-      return (mode or ""):find "[wa+]" and acts() or opened(path, mode)
-    end },
-    { optim, "adam", function(model) stop(model, 8) end },
-    { optim, "sgd", function(model, given)
-      stop(model, (options.given(given or {}, "momentum") or 0) > 0 and 4 or 0)
-    end },
-  }
-  for _, name in ipairs { "seconds", "bytes", "operator", "in_turns" } do
-    list[#list + 1] = { cost, name, measures }
-  end
-  watch_models(list, function(model) reads[model] = reads_of(c) end)
-  local restore <close> = replaced(table.move(open, 1, #open, #list + 1, list))
-  debug.sethook(function()
-    if os.clock() > until_when then error("its function takes too long", 0) end
-  end, "", CHECKED)
-  local ok, why = pcall(initial.without_init, exp.trial, handle, c)
-  debug.sethook()
-  if found.model then return found, nil, reads[found.model] or reads_of(c) end
-  why = (ok or why == found) and "its function trains no model" or errors.text(why)
-  return nil, why, reads_of(c)
-end
 
 -- ---- Its cost ----------------------------------------------------------------------------------
 
@@ -228,7 +89,7 @@ end
 local function look(exp, given, open, until_when)
   local values = overlay(exp.always, config.copy(given))
   values.seed = values.seed or 1
-  local found, why, reads = dry_run(exp, values, open, until_when)
+  local found, why, reads = dry_run.call(exp, values, open, until_when)
   for _, key in ipairs { "batch", "length", "micro", "micro_batches" } do reads[key] = true end
   if not found then return { values = values, reads = reads, why = why } end
   local ok, cost, unknown = pcall(cost_of, found, values)
@@ -241,7 +102,7 @@ end
 -- share one call of their function. The limit is processor time, so that the load of the machine
 -- does not decide which costs are known.
 function workload.new(exp)
-  local entries, open, left = {}, openers(), SECONDS
+  local entries, open, left = {}, dry_run.openers(), SECONDS
   local of = setmetatable({}, { __mode = "k" }) -- by configuration
   return function(c)
     local entry = of[c] or find(entries, c, exp.always)
@@ -299,16 +160,17 @@ function workload.sum()
   return setmetatable({ trials = 0, unknown = 0, files = 0.0 }, Sum)
 end
 
--- Adds a trial with the keys c that goes on after `step` (nil: begins). found, why: its cost.
-function Sum:add(c, step, found, why)
+-- Adds a trial t = {config=, step= (after which it goes on; nil: begins), label=}. found, why: its
+-- cost.
+function Sum:add(t, found, why)
   if not found then
-    self.unknown, self.why = self.unknown + 1, self.why or why
+    self.unknown, self.why, self.first = self.unknown + 1, self.why or why, self.first or t.label
     return
   end
-  local steps = count(c, "steps")
+  local steps = count(t.config, "steps")
   self.trials, self.files = self.trials + 1, self.files + found.checkpoint
   if steps then
-    self.flop = (self.flop or 0.0) + found.flop * math.max(0, steps - (step or 0))
+    self.flop = (self.flop or 0.0) + found.flop * math.max(0, steps - (t.step or 0))
   end
   self.step = math.max(self.step or 0, found.flop)
   for _, name in ipairs { "memory", "checkpoint" } do
@@ -328,7 +190,10 @@ function Sum:text()
       output.bytes(self.memory), output.bytes(self.checkpoint))
   end
   if self.unknown > 0 then
-    parts[#parts + 1] = ("not known of %s: %s"):format(output.count(self.unknown, "trial"),
+    -- Of some trials alone, it may be a wrong option in one row.
+    local first = self.trials == 0 and "" or (self.unknown > 1 and ", first of " or ", ")
+      .. self.first
+    parts[#parts + 1] = ("not known of %s%s: %s"):format(output.count(self.unknown, "trial"), first,
       self.why:match "^[^\n]*")
   end
   return parts[1] and table.concat(parts, "; ")

@@ -64,11 +64,16 @@ function marks.rm(store, a)
   return { trials = #ids, files = files, bytes = bytes, experiments = of }
 end
 
--- Restores trials from the trash. a: words, dry. Returns {trials=}.
+-- Restores trials from the trash. a: words, dry. Returns {trials=, experiments= (name -> its
+-- trials)}.
 function marks.restore(store, a)
-  local ids = chosen(store, a, "rm --restore", true)
+  local ids, of = chosen(store, a, "rm --restore", true), {}
+  for _, id in ipairs(ids) do
+    local name = store:rows("SELECT experiment FROM trials WHERE id = ?", { id })[1].experiment
+    of[name] = (of[name] or 0) + 1
+  end
   if not a.dry then trash.restore(store, ids) end
-  return { trials = #ids }
+  return { trials = #ids, experiments = of }
 end
 
 -- Asks a running trial to save and stop; its run continues with the others. a: words.

@@ -394,14 +394,14 @@ function Records:end_journal(t)
   end)
 end
 
--- Returns the signal to send to the worker of attempt t.attempt at trial t: TERM if a user has
+-- Returns the signal to send to the worker of attempt t.attempt at trial t: INT if a user has
 -- stopped the trial (changes.stop), KILL if another process considered the worker dead and began
 -- a later attempt; otherwise nil.
 function Records:stop_signal(t)
   local row = self:rows([[SELECT attempt > ?2 AS lost, EXISTS (SELECT 1 FROM events
     WHERE trial = ?1 AND kind = 'stop' AND text = ?3) AS asked FROM trials WHERE id = ?1]],
     { t.id, t.attempt, replay.stop_text(t.attempt) })[1]
-  return row and (row.lost == 1 and "KILL" or row.asked == 1 and "TERM") or nil
+  return row and (row.lost == 1 and "KILL" or row.asked == 1 and "INT") or nil
 end
 
 -- Returns the path of a trial's open journal and the number of bytes read from it; nil if the trial

@@ -309,6 +309,18 @@ end
 
 function Experiment:varies(key) return self:axes()[key] ~= nil end
 
+-- Returns whether the script, or code that it loads, sets a field of a metric's name, as in t:log {
+-- name = value }. A value of nil, such as the rate of a few steps, is not logged. A string or a
+-- table belongs to a declaration, such as better = { name = "lower" }.
+function Experiment:sets(name)
+  local field = "%f[%w_]" .. name:gsub("%p", "%%%0") .. "%s*=%s*[^=%s\"'{]"
+  if self.text:find(field) then return true end
+  for _, text in pairs(self.own.texts) do
+    if text:find(field) then return true end
+  end
+  return false
+end
+
 -- Returns all declared keys, sorted.
 function Experiment:keys()
   local set = self:axes()

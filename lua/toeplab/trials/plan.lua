@@ -14,6 +14,8 @@ local sorted_keys = require "toeplab.base.sorted_keys"
 -- checks: trial functions of the library -> a function that raises if their keys make no sense.
 local plan = { checks = setmetatable({}, { __mode = "k" }) }
 
+local MANY = 1000 -- trials whose checks and ids take noticeable time
+
 local function rounded(v, digits) return tonumber(("%%.%dg"):format(digits):format(v)) end
 
 -- Returns the number of digits, at least 4, that distinguishes the numbers of each key in the
@@ -79,8 +81,9 @@ end
 -- label=}. The second result describes the plan: axes (the names of the varying keys), row_keys
 -- (the keys that named rows set), left_out (the excluded points: {point=, reason=, label=}), seeds
 -- (all that may be run), values (the argument of space.points) and counts (its third result).
--- Raises usage errors.
-function plan.trials(exp, words)
+-- Raises usage errors. tell (or nil): is called with the number of trials, as text, before they are
+-- checked, if they are many.
+function plan.trials(exp, words, tell)
   local values = overrides.apply(exp, words)
   local points, left_out, counts = space.points(values)
   space.check_count(#points * #values.seeds)
@@ -101,6 +104,7 @@ function plan.trials(exp, words)
     end
   end
   for _, out in ipairs(left_out) do all[#all + 1] = out.point end
+  if tell and #trials >= MANY then tell(("%d trials are planned"):format(#trials)) end
   local digits = digits_of(all)
   for _, t in ipairs(trials) do t.label = label(t.point, t.seed, #values.seeds > 1, digits) end
   for _, out in ipairs(left_out) do out.label = label(out.point, nil, false, digits) end

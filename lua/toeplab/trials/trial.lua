@@ -231,7 +231,7 @@ end
 -- Returns the error object that ends the run if a signal has arrived; nil if none has.
 function Trial:stopped()
   local name, code = errors.signal()
-  return name and errors.new(code, "stopped by SIG%s after step %d", name, self.saved_step or 0)
+  return name and errors.new(code, "%s at step %d", errors.stop_text(name), self.saved_step or 0)
 end
 
 -- Raises the error that ends the run if a signal has arrived. Between steps, first writes a
@@ -257,11 +257,11 @@ end
 local function obey(self, order)
   if order == "prune" then
     self.why_ended = "pruned"
-    errors.raise(errors.DONE, "pruned after step %d", self.step)
+    errors.raise(errors.DONE, "pruned at step %d", self.step)
   end
   if order ~= "gone" then return end
   self:save()
-  errors.raise(errors.TERMINATE, "the coordinator died after step %d", self.step)
+  errors.raise(errors.TERMINATE, "the coordinator died at step %d", self.step)
 end
 
 -- At a rung, waits for the coordinator's decision. The waiting time does not count.

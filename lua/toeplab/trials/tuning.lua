@@ -187,17 +187,29 @@ function tuning.describe(exp)
         table.concat(exp.tuned.at_end, ", ")) or "")
 end
 
--- Returns a message if no finished trial of a small sweep has logged its metric; nil if one has, or
--- if fewer trials are finished than there are values. list: the results of each, name -> value.
+local function is_finite(results)
+  for _, value in pairs(results) do
+    if value - value ~= 0 then return false end
+  end
+  return true
+end
+
+-- Returns a message if no finished trial of a small sweep logs its metric; nil if one does, or if
+-- too few trials are finished to tell. One trial tells unless it diverged or the code may log the
+-- metric under a condition; otherwise, as many as there are values. list: the results of each,
+-- name -> value.
 function tuning.no_metric(search, list)
-  if #list < #search.searches.values then return nil end
   local metric, names = search.searches.metric, {}
+  local tells = #list >= #search.searches.values
   for _, results in ipairs(list) do
     if results[metric] ~= nil then return nil end
+    tells = tells or is_finite(results) and not search:sets(metric)
     for name in pairs(results) do names[name] = true end
   end
-  return ("%s: the trials of %s log no '%s'%s"):format(search:where("tune"), search.name, metric,
-    suggest.hint(metric, sorted_keys(names)))
+  if not tells then return nil end
+  local logged = sorted_keys(names)
+  return ("%s: the trials of %s log no '%s', but %s%s"):format(search:where("tune"), search.name,
+    metric, logged[1] and table.concat(logged, ", ") or "nothing", suggest.near(metric, logged))
 end
 
 -- Raises the error that no value of the key gave a finite result at the point of trial t.

@@ -64,6 +64,8 @@ t.test("mean, deviation and interval", function()
   local one = stats.interval { 3 }
   t.eq({ one.n, one.mean }, { 1, 3 })
   t.ok(one.low == nil and one.half == nil)
+  t.eq(table.pack(mean_table.mean { 3 }), { 3, nil, n = 2 }) -- as a table prints it, without "±"
+  t.eq({ mean_table.mean {} }, {})
   t.eq(stats.interval {}, nil)
   t.eq({ stats.interval({ 1, 2, 3 }, 0.9).half }, { 2.919985580355516 / math.sqrt(3) }, 1e-9)
 end)

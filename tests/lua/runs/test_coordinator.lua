@@ -16,7 +16,7 @@ function Worker:kill() self.dead = true end
 -- A worker that waits obeys.
 function Worker:ask_to_stop()
   if self.waits then
-    self:tell("ended", "interrupted", errors.TERMINATE, "stopped by SIGTERM after step 0")
+    self:tell("ended", "interrupted", errors.TERMINATE, "stopped by SIGTERM at step 0")
   end
 end
 
@@ -153,7 +153,7 @@ t.test("a signal that stops several trials: their number, their steps, and what 
         (SCRIPT:gsub("VALUES", "{ 1, 2, 3 }")), { jobs = 2 })
       core.sys.interrupted = interrupted
       t.eq(code, errors.INTERRUPT)
-      t.holds(said, "2 trials stopped by SIGINT, 1 queued; the same command "
+      t.holds(said, "2 trials stopped on request, 1 queued; the same command "
         .. "continues")
     end)
   end)

@@ -141,7 +141,7 @@ t.test("a signal ends the trial with a checkpoint, and the worker", function()
     t.eq({ code, #order, #lines(told, "ended") }, { 0, 1, 1 })
     local ended = lines(told, "ended")[1]
     t.eq({ ended[1], ended[2], ended[3] }, { "interrupted", errors.TERMINATE,
-      "stopped by SIGTERM after step 2" })
+      "stopped by SIGTERM at step 2" })
     t.eq(lines(read(folder, 1), "end")[1][1], "interrupted")
     -- the next attempt gets the checkpoints and goes on from the last one
     local words = {}
@@ -160,7 +160,7 @@ t.test("a trial whose coordinator is gone saves and ends", function()
     local code, told = run(script, folder, { trial(script, "done", 1) }, { "", "", false })
     local ended = lines(told, "ended")[1]
     t.eq({ code, ended[1], ended[2], ended[3] }, { 0, "interrupted", errors.TERMINATE,
-      "the coordinator died after step 2" })
+      "the coordinator died at step 2" })
     t.eq(lines(read(folder, 1), "artifact")[3][2], 2)
   end)
 end)

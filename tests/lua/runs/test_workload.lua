@@ -108,6 +108,13 @@ local without = {
   { "a measurement", "tl.cost.seconds(function() end)", "measures" },
   { "a program", "os.execute 'touch made'", "does more than training" },
   { "a file", "io.open('made', 'w')", "does more than training" },
+  { "a file of tl.sys", "tl.sys.write_file('made', '')", "does more than training" },
+  { "... in a tail call", "return tl.sys.write_file('made', '')", "does more than training" },
+  { "a folder", "tl.sys.mkdir 'made'", "does more than training" },
+  { "a renamed file", "tl.sys.rename('x.lua', 'made')", "does more than training" },
+  { "a signal", "tl.sys.kill(tl.sys.getpid(), 0)", "does more than training" },
+  { "a process", "tl.sys.spawn({ 'touch', 'made' }, '/dev/null')", "does more than training" },
+  { "the end of the process", "ends()", "does more than training" },
   { "an error", "error 'this one'", "this one" },
   { "no length", "local m = tl.nn.Linear(1, 1) t:steps(1, m)", "there is no key 'length'" },
   { "no batch", "local m = tl.models.tnn_lm(9, { layers = 1, dim = 4 }) t:steps(1, m)",
@@ -117,16 +124,45 @@ local without = {
 for _, case in ipairs(without) do
   t.test("a function without a cost says why: " .. case[1], function()
     local corpus_open, adam, out, open = tl.corpus.open, tl.optim.adam, print, io.open
-    with("trial = function(t, c) print 'said' " .. case[2] .. " end", function(_, trials, cost_of)
+    local said = "print 'said' io.write 'said' io.stdout:write('said'):flush() "
+    with("trial = function(t, c) " .. said .. case[2] .. " end", function(_, trials, cost_of)
       local cost, why = cost_of(trials[1].config)
       t.eq(cost, nil)
       t.holds(why, case[3])
-    end)
+    end, { ends = function() os.exit(3) end })
     t.eq({ corpus_open == tl.corpus.open, adam == tl.optim.adam, out == print, open == io.open },
       { true, true, true, true }) -- what stood in their place is gone
     t.eq(core.sys.exists "made", false)
   end)
 end
+
+t.test("what a trial prints before its first step is not part of a plan", function()
+  t.in_folder(function(folder)
+    t.write(folder .. "/x.lua", [[local tl = require "toeplab"
+return tl.experiment "x" { fixed = { length = 2, batch = 1, steps = 1 }, trial = function(t)
+  print "loud" io.write "loud" io.stdout:write("loud"):flush() io.stderr:write "loud" t:say "loud"
+  for _ in t:steps(1, tl.models.tnn_lm(9, { layers = 1, dim = 8 })) do error "a step" end
+end }]])
+    local out, code, said = t.toeplab(("plan '%s/x.lua' -C '%s'"):format(folder, folder))
+    t.eq({ code, out:find "loud", said }, { 0, nil, "" })
+    t.holds(out, "  cost     ", "FLOP")
+  end)
+end)
+
+t.test("plan names the row whose model has a wrong option", function()
+  t.in_folder(function(folder)
+    t.write(folder .. "/x.lua", [[local tl = require "toeplab"
+return tl.experiment "x" { fixed = { length = 2, batch = 1, steps = 1, decay = 0.9 },
+  seeds = 2, rows = { row = { { "a" }, { "b", decay = 0.5 }, { "c", decay = 1.5 } } },
+  trial = function(t, c)
+    local model = tl.models.tnn_lm(9, { layers = 1, dim = 8, decay = c.decay })
+    for _ in t:steps(1, model) do error "a step" end
+  end }]])
+    local out, code = t.toeplab(("plan '%s/x.lua' -C '%s'"):format(folder, folder))
+    t.eq(code, 0)
+    t.holds(out, "not known of 2 trials, first of row=c seed=1: ", "decay", "1.5")
+  end)
+end)
 
 t.test("the corpus tells the length and the batch where no key does", function()
   local keys, options = [[fixed = { dim = 8, %s }, trial = function(t, c)
@@ -162,15 +198,16 @@ t.test("the sum: FLOP of the steps that are left, and the files of trials like f
     local sum = workload.sum()
     t.eq({ sum:text() == nil, sum:disk(nil, nil, 2) == nil, sum:disk(7, nil, 2, true),
       sum:disk(7, nil, 2) == nil }, { true, true, 14, true })
-    sum:add({ steps = 10 }, nil, cost)
-    sum:add({ steps = 10 }, 4, cost)
+    local function add(more, ...) sum:add(tl.overlay({ config = { steps = 10 } }, more), ...) end
+    add({}, cost)
+    add({ step = 4 }, cost)
     t.eq({ sum.flop, sum.trials, sum.unknown, sum.step }, { 32e9, 2, 0, 2e9 })
     t.eq({ sum:disk(nil, nil, 2), sum:disk(100, 15, 2), sum:disk(100, nil, 2),
       sum:disk(100, nil, 2, true) }, { 120, 400, 120, 200 })
     t.eq(sum:text(), "32.0 GFLOP; the largest: a step 2.0 GFLOP, memory 50 B, a checkpoint 30 B")
-    sum:add({ steps = 10 }, nil, nil, "no model\nat all")
+    add({ label = "row=c" }, nil, "no model\nat all")
     t.eq(sum:text(), "at least 32.0 GFLOP (2 of 3 trials); the largest: a step 2.0 GFLOP, memory "
-      .. "50 B, a checkpoint 30 B; not known of 1 trial: no model")
+      .. "50 B, a checkpoint 30 B; not known of 1 trial, row=c: no model")
     t.eq({ sum:disk(nil, nil, 3) == nil, sum:disk(100, 15, 3) == nil, sum:disk(100, 15, 3, true) },
       { true, true, 600 })
   end)

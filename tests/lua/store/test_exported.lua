@@ -12,13 +12,16 @@ local function two_experiments(folder)
   end
 end
 
-t.test("rm names the experiments of the trials, if there are several", function()
+t.test("rm and rm --restore count the trials of each experiment", function()
   t.in_folder(function(folder)
     two_experiments(folder)
     local function rm(words) return (t.toeplab(("rm %s -C '%s'"):format(words, folder))) end
     t.holds(rm "steps=3 -n", "3 trials (1 of mixers, 2 of topics), 0 files, 0 B would be moved")
-    t.holds(rm "topics steps=3", "2 trials, 0 files, 0 B moved to the trash")
-    t.holds(rm "steps=3", "1 trial, 0 files, 0 B moved to the trash")
+    t.holds(rm "topics steps=3", "2 trials of topics, 0 files, 0 B moved to the trash")
+    t.holds(rm "steps=3", "1 trial of mixers, 0 files, 0 B moved to the trash")
+    t.eq(rm "--restore steps=3 -n", "3 trials (1 of mixers, 2 of topics) would be restored\n")
+    t.eq(rm "--restore @last", "1 trial of mixers restored\n")
+    t.eq(rm "--restore topics", "2 trials of topics restored\n")
   end)
 end)
 

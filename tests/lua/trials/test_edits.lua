@@ -212,6 +212,40 @@ local edits_of_rows = {
   { "another name", "short =", "brief =", "row=brief" },
 }
 
+-- what differs in two trials; the file, a pattern and what replaces it before the second run; the
+-- second trial's a; the first line of show --diff
+local differences = {
+  { "a key", "x.lua", "local tl", "local tl", 2,
+    "different: the configuration (a); the same: the script, the program, the data" },
+  { "the script", "x.lua", "x %* FACTOR", "2 * x * FACTOR", 1,
+    "different: the script (helper 'inner'); the same: the configuration, the program, the data" },
+  { "the data", "text", "^the", "this", 1,
+    "different: the data (corpus); the same: the configuration, the script, the program" },
+}
+
+for _, case in ipairs(differences) do
+  t.test("show --diff names what differs: " .. case[1], function()
+    in_folder(function(folder)
+      local _, file, pattern, text, a, line = table.unpack(case)
+      run_first(folder)
+      local first = trials.query(folder, "SELECT id FROM v_trials WHERE config ->> '$.a' = 1")[1].id
+      write_files(folder, file, pattern, text)
+      trials.run(folder, t.read(folder .. "/x.lua"))
+      local second = trials.query(folder, ("SELECT id FROM v_trials WHERE config ->> '$.a' = %d "
+        .. "AND id <> '%s'"):format(a, first))[1].id
+      local function diff(other)
+        return (t.toeplab(("show --diff %s %s -C '%s/results'"):format(first, other, folder))
+          :match "^[^\n]*")
+      end
+      t.eq(diff(second), line)
+      t.eq(diff(first), "the same: the configuration, the script, the program, the data")
+      local store <close> = records.open(folder .. "/results", "w")
+      store:rows "UPDATE trials SET provenance = json_remove(provenance, '$.code')"
+      t.holds(diff(second), "; the code of the script is not stored")
+    end)
+  end)
+end
+
 t.test("a key that fixed lacked before makes all trials new, and is named", function()
   in_folder(function(folder)
     local script = [[return require("toeplab").experiment "keys" { fixed = { a = 1, KEY },

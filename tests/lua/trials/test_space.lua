@@ -328,4 +328,25 @@ t.test("budgets are seconds and bytes", function()
   local g = declare "guard = { metric = 'loss' }, prune = { metric = 'ppl' },"
   t.eq({ g.guard.nan, g.guard.retries, g.prune.rule, g.prune.eta }, { "stop", 2, "asha", 3.0 })
 end)
+t.test("a plan of many trials says how many before it checks them", function()
+  local exp, said = declare "check = function(c) error 'not yet' end,", {}
+  local function tell(text) said[#said + 1] = text end
+  t.raises(plan.trials, "not yet", exp, { "seeds=499" }, tell)
+  t.eq(said, {})
+  t.raises(plan.trials, "not yet", exp, { "seeds=500" }, tell)
+  t.eq(said, { "1000 trials are planned" })
+end)
+
+t.test("run and plan print the number of many trials at once", function()
+  t.in_folder(function(folder)
+    local script = folder .. "/x.lua"
+    t.write(script, [[local tl = require "toeplab"
+return tl.experiment "many" { check = function() error "wrong" end, trial = function() end }]])
+    for _, verb in ipairs { "run", "plan" } do
+      local _, code, said = t.toeplab(("%s '%s' seeds=1000 -C '%s'"):format(verb, script, folder))
+      t.eq({ code, (said:match "^[^\n]*") }, { errors.USAGE, "1000 trials are planned" })
+    end
+  end)
+end)
+
 t.done()

@@ -299,7 +299,7 @@ t.test("a failed write ends its call alone, and the trial remembers its error", 
       t.eq({ ok, why == full, self.unstored == full }, { false, true, true })
       rows[case[1]] = nil
       errors.signal = function() return "INT", errors.INTERRUPT end
-      t.raises(self.check_signals, "stopped by SIGINT", self, true)
+      t.raises(self.check_signals, "stopped on request at step 0", self, true)
       errors.signal = signal
     end
     t.eq(add, rows.add_metrics)
@@ -335,7 +335,7 @@ t.test("the coordinator prunes, and its death saves and ends", function()
     local self
     self = new { hear = function() return order[self.step] end }
     local code, why = code_of(run, self, 9)
-    t.eq({ code, why }, { errors.TERMINATE, "the coordinator died after step 3" })
+    t.eq({ code, why }, { errors.TERMINATE, "the coordinator died at step 3" })
     t.eq(files(folder), "step-00000003.h5")
     order = { [5] = "prune" }
     self = new { hear = function() return order[self.step] end }
@@ -357,7 +357,7 @@ t.test("a signal saves between steps; the second waits for nothing but what is s
         now = "INT"
         self:check_signals(true) -- inside a step it waits for the end of it
       end))
-      t.eq({ code, said }, { errors.INTERRUPT, "stopped by SIGINT after step 4" })
+      t.eq({ code, said }, { errors.INTERRUPT, "stopped on request at step 4" })
       t.eq(files(folder), "step-00000004.h5")
       now, self = nil, new()
       code_of(run, self, 9, at(6, function()

@@ -6,6 +6,7 @@ local core = require "toeplab.core"
 local compare = require "toeplab.report.verdicts.compare"
 local errors = require "toeplab.base.errors"
 local frames = require "toeplab.report.frames"
+local json = require "toeplab.base.json"
 local records = require "toeplab.store.records"
 local reproduce = require "toeplab.runs.reproduce"
 local stores = require "stores"
@@ -267,13 +268,60 @@ test("the seed of the small sweep cannot be a seed of a trial", function(folder)
   t.eq(trials.run(folder, seeds, { "seed=101", "lr=0.5" }), errors.DONE)
 end)
 
-test("a metric that nothing logs is an error", function(folder)
-  local code, said = trials.run(folder, script((usual:gsub('"loss"', '"los", goal = "min"'))))
-  t.eq(code, errors.FAILED)
-  t.holds(said, "x.lua:4: the trials of test-tuning log no 'los'; did you mean 'loss'?")
-  local done = trials.query(folder,
-    "SELECT count(*) AS n FROM v_trials WHERE status = 'done'")[1].n
-  t.eq(done, 3) -- as many as there are values, of four points
+-- what the script adds: a row of `tune`, and a call of the trial; the finished trials of the first
+-- run and of the second, which knows them
+local without_metric = {
+  { "no code sets the metric: one trial tells", "", "", 1, 1 },
+  { "the script names the metric elsewhere", 'better = { los = "lower" },', "", 1, 1 },
+  { "the metric is logged under a condition: as many trials as values", "",
+    "if c.lr > 1 then t:log { los = c.lr } end", 3, 3 },
+  { "the first trial diverges, and the next tells", "",
+    "t:log { acc = c.lr == 0.2 and 0 / 0 or 1 }", 2, 2 },
+}
+
+for _, case in ipairs(without_metric) do
+  test("a metric that nothing logs is an error: " .. case[1], function(folder)
+    local text = script((usual:gsub('"loss"', '"los", goal = "min"')), case[3])
+      :gsub("seeds = 2,", "%0 " .. case[2])
+    for again = 0, 1 do
+      local code, said = trials.run(folder, text)
+      t.eq(code, errors.FAILED)
+      t.holds(said, ("x.lua:4: the trials of test-tuning log no 'los', but %sloss; did you mean "
+        .. "'loss'?"):format(case[3]:find "acc" and "acc, " or ""))
+      local done = trials.query(folder,
+        "SELECT count(*) AS n FROM v_trials WHERE status = 'done'")[1].n
+      t.eq(done, case[4 + again])
+    end
+  end)
+end
+
+test("a value whose trial does not log the metric loses", function(folder)
+  local text = script((usual:gsub('"loss"', '"reached", goal = "min"')),
+    "t:log { reached = c.lr > 0.2 and c.lr or nil }")
+  t.eq(trials.run(folder, text), errors.DONE)
+  t.eq(points(folder, "test"), { "0.9 0.3 1", "0.9 0.3 2", "0.99 0.3 1", "0.99 0.3 2" })
+end)
+
+test("export tells which trials tables count", function(folder)
+  local within = usual .. ", within = 0.3"
+  t.eq(trials.run(folder, script(within, nil,
+    "1 + c.lr + (c.decay == 0.9 and c.seed == 2 and c.lr == 0.2 and 1 or 0)")), errors.DONE)
+  local function chosen(words)
+    local lines, list = t.toeplab(("export %s -C '%s/results' --json"):format(words, folder)), {}
+    for line in lines:gmatch "[^\n]+" do
+      local r = json.decode(line)
+      list[#list + 1] = ("%g %g %s"):format(r["config.decay"], r["config.lr"],
+        r.chosen and ("%d"):format(r.chosen) or "none")
+    end
+    table.sort(list)
+    return list
+  end
+  t.eq(chosen "test seed=2", { "0.9 0.2 0", "0.9 0.3 1", "0.9 0.4 0", "0.99 0.2 1", "0.99 0.3 0",
+    "0.99 0.4 0" })
+  t.eq(chosen "test-tuning lr=0.2", { "0.9 0.2 none", "0.99 0.2 none" })
+  t.eq(trials.run(folder, script(within), { "scale=smoke" }), errors.DONE)
+  t.eq(chosen "test seed=2 lr=0.1", { "0.9 0.1 none", "0.99 0.1 none" })
+  t.eq(chosen "test seed=2 decay=0.99 'lr>0.1'", { "0.99 0.2 1", "0.99 0.3 0", "0.99 0.4 0" })
 end)
 
 test("a row that diverges with every value is named", function(folder)

@@ -1,0 +1,179 @@
+-- runs/dry_run.lua: calls the function of a trial until it makes an optimiser or begins its loop of
+-- steps, which shows the model. A corpus is replaced by one of its vocabulary's size, unless that
+-- is known from the text alone. What the function prints is dropped. Its dry run ends where it
+-- would end a process or start one, or its script would write a file.
+local config = require "toeplab.base.config"
+local core = require "toeplab.core"
+local corpus = require "toeplab.tasks.corpus"
+local cost = require "toeplab.train.cost"
+local defer = require "toeplab.base.defer"
+local errors = require "toeplab.base.errors"
+local initial = require "toeplab.nn.initial"
+local json = require "toeplab.base.json"
+local models = require "toeplab.models"
+local optim = require "toeplab.train.optim"
+local options = require "toeplab.base.options"
+local own_code = require "toeplab.trials.own_code"
+local tasks = require "toeplab.tasks"
+
+local dry_run = {}
+
+local CHECKED = 1e5 -- VM instructions between two looks at the clock
+local TOKENS = 17   -- binary logarithm of the tokens of a corpus that stands in for another
+local GPT2 = 50264  -- tokens of GPT-2 in fairseq's dictionary
+
+-- Sets the fields of a list of {table, name, value} until the returned value is closed.
+local function replaced(list)
+  local before = {}
+  for i, entry in ipairs(list) do
+    before[i] = entry[1][entry[2]]
+    entry[1][entry[2]] = entry[3]
+  end
+  return defer(function()
+    for i, entry in ipairs(list) do entry[1][entry[2]] = before[i] end
+  end)
+end
+
+-- The number of tokens of a corpus by its tokenizer, for those that do not need its text.
+local vocabularies = {
+  byte = function() return core.vocab_bytes():size() end,
+  gpt2 = function() return GPT2 end,
+  bpe = function(o) return o.merges and core.vocab_bpe(o.merges):size() or o.vocab_size end,
+}
+
+-- Returns the ids of a corpus that stands in for another, all of them 0.
+local function no_ids()
+  local ids = core.ids { 0 }
+  for _ = 1, TOKENS do ids = core.concat({ ids, ids }, 1) end
+  return ids
+end
+
+-- Returns what stands in for a corpus with a vocabulary of that size; every part has the ids zeros.
+local function stand_in(size, zeros)
+  local vocab = {}
+  function vocab.size() return size end
+  function vocab.eos() return 0 end
+  return { train = zeros, valid = zeros, test = zeros, vocab = vocab, hash = "", vocab_files = {},
+    bytes_per_token = { train = 1.0, valid = 1.0, test = 1.0 },
+    stream = function() return zeros end, check_lengths = function() end }
+end
+
+-- Returns a function in place of open that calls it once for the same arguments.
+local function once(open)
+  local known = {}
+  return function(...)
+    local ok, text = pcall(json.encode, { ... })
+    if not ok then return open(...) end -- one of them is a function
+    known[text] = known[text] or open(...)
+    return known[text]
+  end
+end
+
+-- Returns the functions that open data, for dry_run.call: {table, name, function} each. Its field
+-- corpus is set to the options of the corpus that was opened last.
+function dry_run.openers()
+  local open, list, zeros = once(corpus.open), {}, nil
+  for name, fn in pairs(tasks) do
+    if name ~= "hash" then list[#list + 1] = { tasks, name, once(fn) } end
+  end
+  list[#list + 1] = { corpus, "open", function(name, given)
+    local o = options.check("corpus", corpus.spec, given)
+    list.corpus = o
+    local size = vocabularies[o.tokenizer] and vocabularies[o.tokenizer](o)
+    if not size then return open(name, { tokenizer = o.tokenizer }) end
+    zeros = zeros or no_ids()
+    return stand_in(size, zeros)
+  end }
+  return list
+end
+
+-- Returns the keys that were read from c.
+local function reads_of(c)
+  local reads = {}
+  config.add_reads(c, reads)
+  return reads
+end
+
+-- Adds to the list of replaced fields the kinds of models, which call made(model) with each model.
+local function watch_models(list, made)
+  for _, name in ipairs(models.names()) do
+    local kind = models[name]
+    list[#list + 1] = { models, name, setmetatable({}, { __index = kind, __call = function(_, ...)
+      local model = kind(...)
+      made(model)
+      return model
+    end }) }
+  end
+end
+
+local function acts() error("its function does more than training a model", 0) end
+
+-- Returns fn for the library, whose tasks cache their data; a call of the script ends the dry run.
+local function of_library(fn)
+  return function(...)
+    local caller, own = debug.getinfo(2, "S").source:match "^@(.*)", debug.getinfo(1, "t")
+    if own.istailcall or not caller or own_code.is_own(caller) then acts() end
+    return fn(...)
+  end
+end
+
+-- Stands for io.stdout and io.stderr: each method does nothing and returns the file.
+local silent = setmetatable({}, { __index = function() return function(self) return self end end })
+
+-- Adds to the list of replaced fields what prints, ends a process, or changes files.
+local function block(list)
+  local opened = io.open
+  local function open(path, mode)
+    return (mode or ""):find "[wa+]" and acts() or opened(path, mode)
+  end
+  local function say() return silent end
+  for _, entry in ipairs {
+    { _G, "print", function() end }, { io, "write", say }, { io, "stdout", silent },
+    { io, "stderr", silent }, { io, "open", open }, { io, "popen", acts }, { os, "execute", acts },
+    { os, "exit", acts }, { os, "remove", acts }, { os, "rename", acts },
+    { core.sys, "sleep", acts } } do
+    list[#list + 1] = entry
+  end
+  for _, name in ipairs { "kill", "link", "mkdir", "remove", "rename", "spawn", "write_file" } do
+    list[#list + 1] = { core.sys, name, of_library(core.sys[name]) }
+  end
+end
+
+-- Calls the function of a trial until the model is known. Returns {model=, state= (bytes per
+-- trained parameter in a checkpoint beside its own)}, or nil and why; and the keys that were read,
+-- of a model of the library only those before it was made.
+function dry_run.call(exp, values, open, until_when)
+  local c, found, reads = config.new(values), {}, {}
+  open.corpus = nil
+  local function stop(model, state)
+    found.model, found.state, found.data = model, state, open.corpus or {}
+    error(found, 0)
+  end
+  local function ignore() end
+  local handle = { seed = values.seed, step = 0, say = ignore, log = ignore, text = ignore,
+    steps = function(_, _, model, opt) stop(model, opt and 8 or 0) end }
+  local function measures() error("its function measures, and trains no model", 0) end
+  setmetatable(handle, { __index = acts })
+  local list = {
+    { optim, "adam", function(model) stop(model, 8) end },
+    { optim, "sgd", function(model, given)
+      stop(model, (options.given(given or {}, "momentum") or 0) > 0 and 4 or 0)
+    end },
+  }
+  for _, name in ipairs { "seconds", "bytes", "operator", "in_turns" } do
+    list[#list + 1] = { cost, name, measures }
+  end
+  block(list)
+  watch_models(list, function(model) reads[model] = reads_of(c) end)
+  local restore <close> = replaced(table.move(open, 1, #open, #list + 1, list))
+  debug.sethook(function()
+    if os.clock() > until_when then error("its function takes too long", 0) end
+  end, "", CHECKED)
+  local ok, why = pcall(initial.without_init, exp.trial, handle, c)
+  debug.sethook()
+  if found.model then return found, nil, reads[found.model] or reads_of(c) end
+  why = (ok or why == found) and "its function trains no model" or errors.text(why)
+  return nil, why, reads_of(c)
+end
+
+return dry_run
