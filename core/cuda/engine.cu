@@ -154,7 +154,6 @@ static void *gpu_stream(tl_ctx *ctx) { return gpu_of(ctx)->stream; }
 
 /* ---- The table ------------------------------------------------------------------------------- */
 
-#define gpu_recurrence NULL /* a recurrence computes on the CPU */
 static const tl_kernel kernels[] = {
 #define X(op, in, out, n, r) gpu_##op,
     TL_OP_MAP(X, , , , , )
