@@ -128,6 +128,25 @@ for name, o in pairs {
   end)
 end
 
+local RANGES = [[
+local tl = require "toeplab"
+local net = tl.nn.Sequential(tl.nn.Linear(4, 4), tl.relu, tl.nn.Linear(4, 2))
+net(tl.ones(3, 4))
+print(pcall(net, tl.ones(3, 5)))
+]]
+
+t.test("a profiler sees the calls of modules as ranges, also of one that fails", function()
+  if not emulated then t.skip "only the emulated GPU shows its ranges" end
+  local path = os.tmpname()
+  local settings = "EMULATE_RANGES=" .. shell.quote(path)
+  script(RANGES, gpu, settings)
+  t.eq(core.sys.read_file(path), "") -- no profiler is attached
+  script(RANGES, gpu, settings .. " NVTX_INJECTION64_PATH=/its/library.so")
+  t.eq(core.sys.read_file(path), "+ Sequential\n+ Linear 1\n-\n+ Linear 3\n-\n-\n"
+    .. "+ Sequential\n+ Linear 1\n-\n-\n")
+  os.remove(path)
+end)
+
 t.test("a GPU for which no kernels are built is refused by name", function()
   if not emulated then t.skip "only the emulated GPU has any compute capability" end
   local out = script("print(1)", gpu, "EMULATE_CAPABILITY=75")
