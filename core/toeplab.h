@@ -104,6 +104,10 @@ TL_API int64_t tl_tensor_count(const tl_ctx *ctx);
 TL_API void tl_memory_reset_peak(tl_ctx *ctx);
 TL_API void tl_memory_trim(tl_ctx *ctx); /* returns the cached bytes to the system */
 
+/* Begins a range of that name on the timeline of a profiler that reads NVTX, inside the ranges that
+** have begun; NULL ends the last one. Without such a profiler, and on the CPU, nothing happens. */
+TL_API void tl_range(const tl_ctx *ctx, const char *name);
+
 /* Resets all times to 0 and times every kernel until tl_profile_stop. On a GPU the profile waits
 ** for each kernel to finish, so nothing overlaps. Kernels that a graph replays are not counted. */
 TL_API tl_status tl_profile_start(tl_ctx *ctx);

@@ -4,6 +4,10 @@
 
 #include "cuda/cuda.cuh"
 
+#if !defined(TL_EMULATE) && __has_include(<nvtx3/nvToolsExt.h>)
+#include <nvtx3/nvToolsExt.h>
+#endif
+
 /* ---- Life ------------------------------------------------------------------------------------ */
 
 #ifdef TL_EMULATE
@@ -152,9 +156,22 @@ static void *gpu_stream(tl_ctx *ctx) { return ctx; } /* see tests/device/emulate
 static void *gpu_stream(tl_ctx *ctx) { return gpu_of(ctx)->stream; }
 #endif
 
+/* ---- A profiler's timeline ------------------------------------------------------------------- */
+
+#ifdef NVTX_VERSION
+static void range(const char *name)
+{
+    if (name)
+        (void)nvtxRangePushA(name);
+    else
+        (void)nvtxRangePop();
+}
+#else
+#define range NULL
+#endif
+
 /* ---- The table ------------------------------------------------------------------------------- */
 
-#define gpu_recurrence NULL /* a recurrence computes on the CPU */
 static const tl_kernel kernels[] = {
 #define X(op, in, out, n, r) gpu_##op,
     TL_OP_MAP(X, , , , , )
@@ -166,4 +183,5 @@ extern "C" TL_EXPORT const tl_engine tl_engine_entry = {
     gpu_upload, gpu_download, gpu_memory, gpu_reset_peak, gpu_trim, gpu_about,
     kernels, 1u << TL_PRECISION_F32 | 1u << TL_PRECISION_BF16 | 1u << TL_PRECISION_TF32,
     gpu_backend, gpu_graph_begin, gpu_graph_end, gpu_graph_run, gpu_graph_free, LINK, gpu_stream,
+    range,
 };

@@ -6,17 +6,19 @@
 
 /* ---- Failures -------------------------------------------------------------------------------- */
 
-/* Reports that the GPU has no memory left: what is free, what this process has, and what helps. */
+/* Reports that the GPU has no memory left, and who has it. What would need less depends on the
+** step: train/update.lua adds it. */
 static tl_status fail_full(tl_ctx *ctx, const char *what)
 {
     tl_memory have = {0};
     size_t    left = 0, all = 0;
     if (gpu_of(ctx)) have = ctx->engine->memory(ctx);
     if (cudaMemGetInfo(&left, &all) != cudaSuccess) (void)cudaGetLastError();
+    size_t known = left + have.live + have.cached;
     return tl_fail(ctx, TL_ENOMEM, "cuda: %s: out of memory on the GPU: of %zu MiB %zu are free, "
-                   "here %zu are in use and %zu cached; a smaller batch, or micro batches, need "
-                   "less, and other processes may hold some", what, all >> 20, left >> 20,
-                   have.live >> 20, have.cached >> 20);
+                   "%zu in use here, %zu cached here, and %zu held by other processes and CUDA",
+                   what, all >> 20, left >> 20, have.live >> 20, have.cached >> 20,
+                   (all > known ? all - known : 0) >> 20);
 }
 
 tl_status cuda_fail(tl_ctx *ctx, cudaError_t st, const char *what)

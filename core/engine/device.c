@@ -18,6 +18,11 @@ tl_status tl_synchronize(tl_ctx *ctx)
     return ctx->engine ? ctx->engine->download(ctx, &none, &none, 0) : TL_OK;
 }
 
+void tl_range(const tl_ctx *ctx, const char *name)
+{
+    if (ctx->engine && ctx->engine->range) ctx->engine->range(name);
+}
+
 /* ---- Its memory ------------------------------------------------------------------------------ */
 
 tl_status tl_device_alloc(tl_ctx *ctx, tl_device device, size_t bytes, void **out_p)

@@ -6,7 +6,7 @@
 
 #include "base/context.h"
 
-#define TL_ENGINE_ABI 6u
+#define TL_ENGINE_ABI 7u
 
 /* All functions but look, open and form need a context whose engine_state is set. Kernels may still
 ** be running when their launch returns; download, even of 0 bytes, waits for all earlier
@@ -48,6 +48,8 @@ typedef struct tl_engine {
     ** the library, and the stream to which it adds copies; NULL if there is none. */
     const char *link;
     void *(*stream)(tl_ctx *ctx);
+    /* Implements tl_range; NULL: the device was built without a profiler's interface. */
+    void (*range)(const char *name);
 } tl_engine;
 
 #ifdef __cplusplus

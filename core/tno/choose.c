@@ -2,7 +2,9 @@
 ** and takes the fastest for a problem. The context and a file in the cache folder store each
 ** choice, in lines of the form
 **     VERSION HOST THREADS N D CAUSAL BACKEND
-** so that a program that is run again computes the same bits. */
+** so that a program that is run again computes the same bits. On a device, a form knows the lengths
+** at which it is the fastest on a common GPU; lengths near these are measured, too, and stored as
+**     VERSION DEVICE precision NUMBER N D CAUSAL BACKEND */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -20,6 +22,10 @@
 
 #define RUNS     3   /* timed runs of each backend; the shortest counts */
 #define LOCK_TRIES 200 /* times 50 ms that it waits for another's measurement */
+#define LINE     1000 /* bytes of a stored choice at most */
+#define NEAR     4     /* a device measures lengths within this factor of its form's */
+#define TOKENS   16384 /* positions of a measurement on a device */
+#define WIDTH    512   /* channels of a measurement on a device, at most */
 #define CHANNELS 64  /* at most, per thread: more would take longer and not change the choice */
 
 /* Up to DIRECT positions, where speed hardly counts, only those that add the terms of each output
@@ -30,40 +36,77 @@ static int candidate(const tl_tno_backend *b, int64_t n)
     return n <= b->auto_length && (n > DIRECT || b->auto_length < INT64_MAX);
 }
 
+/* On a device: the first backend without a length of its own, as all of these are the same
+** computation there; and the one that is the fastest up to `length`. NULL: there is none. */
+typedef struct forms {
+    const tl_tno_backend *usual, *shorter;
+    int64_t               length;
+    int                   measure; /* whether times decide near that length */
+} forms;
+
+static forms forms_of(tl_ctx *ctx, const tl_tno_problem *p)
+{
+    forms f = {0};
+    for (const tl_plugin *plugin = ctx->plugins; plugin; plugin = plugin->next) {
+        const tl_tno_backend *b = plugin->entry;
+        const tl_tno_form    *form = NULL;
+        if (b->auto_length > 0 && ctx->engine->form) form = ctx->engine->form(ctx, b->name);
+        if (!form) continue;
+        if (form->auto_length && !f.shorter) {
+            f.shorter = b;
+            f.length = form->auto_length(ctx, p->causal, &f.measure);
+        } else if (!f.usual && candidate(b, p->n)) {
+            f.usual = b;
+        }
+    }
+    return f;
+}
+
+static int is_candidate(tl_ctx *ctx, const tl_tno_problem *p, const tl_tno_backend *b)
+{
+    if (ctx->device == TL_CPU) return candidate(b, p->n);
+    forms f = forms_of(ctx, p);
+    return b == f.usual || b == f.shorter;
+}
+
 /* ---- Measurement ----------------------------------------------------------------------------- */
 
-/* The shortest of RUNS forward and backward passes over one sequence, after one to warm up. */
-static tl_status time_plan(const tl_plan *p, const tl_tno_args *a, double *out_seconds)
+/* The shortest of RUNS forward and backward passes, after one to warm up. */
+static tl_status time_plan(tl_ctx *ctx, const tl_plan *p, const tl_tno_args *a,
+                           double *out_seconds)
 {
     tl_status st = TL_OK;
     for (int i = 0; i <= RUNS && st == TL_OK; i++) {
         double start = tl_seconds();
         st = tl_plan_forward(p, a);
         if (st == TL_OK) st = p->form.backward(p->state, a);
+        if (st == TL_OK) st = tl_synchronize(ctx);
         double seconds = tl_seconds() - start;
         if (i == 1 || (i > 1 && seconds < *out_seconds)) *out_seconds = seconds;
     }
     return st;
 }
 
+/* Over one sequence; on a device over TOKENS positions, to which all of it contributes. */
 static tl_status time_backend(tl_ctx *ctx, const tl_tno_backend *b, const tl_tno_problem *p,
                               double *out_seconds)
 {
-    tl_plan   plan;
-    tl_status st = tl_plan_open(&ctx->host, TL_CPU, b, p, NULL, &plan);
+    tl_plan    plan;
+    tl_tensor *all = NULL;
+    tl_status  st = tl_plan_open(&ctx->host, ctx->device, b, p, NULL, &plan);
     if (st != TL_OK) return st;
-    int64_t rows = p->n * p->d, points = plan.points * p->d, count = 2 * points + 4 * rows;
-    float  *all = tl_alloc(ctx, (size_t)count * sizeof *all);
-    if (!all) {
-        st = TL_ENOMEM;
-    } else {
-        float *x = all + 2 * points, *y = x + rows, *dy = y + rows, *dx = dy + rows;
-        for (int64_t k = 0; k < count; k++) all[k] = 1;
-        tl_tno_args a = {.b = 1, .coef = all, .x = x, .y = y, .dy = dy, .dx = dx,
-                         .dcoef = all + points};
-        st = time_plan(&plan, &a, out_seconds);
+    int64_t sequences = ctx->device == TL_CPU || p->n > TOKENS ? 1 : TOKENS / p->n;
+    int64_t rows = sequences * p->n * p->d, points = plan.points * p->d;
+    int64_t count = 2 * points + 4 * rows;
+    st = tl_tensor_new(ctx, TL_F32, 1, &count, &all);
+    if (st == TL_OK) st = tl_tensor_fill(all, 1);
+    if (st == TL_OK) {
+        float *coef = F32(all), *x = coef + 2 * points, *dy = x + 2 * rows;
+        tl_tno_args a = {.b = sequences, .coef = coef, .x = x, .y = x + rows, .dy = dy,
+                         .dx = dy + rows, .dcoef = coef + points};
+        st = time_plan(ctx, &plan, &a, out_seconds);
     }
-    tl_release(ctx, all);
+    tl_tensor_free(all);
     tl_plan_close(&plan);
     return st;
 }
@@ -76,12 +119,14 @@ static tl_status choice_measure(tl_ctx *ctx, const tl_tno_problem *p, const char
     tl_status      error = TL_EBACKEND;
     double         best = 0, seconds = 0;
     char           message[sizeof ctx->message] = "";
-    if (small.d > CHANNELS * ctx->host.threads) small.d = CHANNELS * ctx->host.threads;
+    int64_t        most = ctx->device == TL_CPU ? CHANNELS * ctx->host.threads : WIDTH;
+    if (small.d > most) small.d = most;
     *out_name = NULL;
     for (const tl_plugin *plugin = ctx->plugins; plugin; plugin = plugin->next) {
         const tl_tno_backend *b = plugin->entry;
-        if (!candidate(b, p->n)) continue;
+        if (!is_candidate(ctx, p, b)) continue;
         tl_status st = time_backend(ctx, b, &small, &seconds);
+        if (st != TL_OK && ctx->device != TL_CPU) return st; /* memory may be free another time */
         if (st != TL_OK && st != TL_EBACKEND && error == TL_EBACKEND) {
             error = st;
             memcpy(message, ctx->message, sizeof message);
@@ -99,7 +144,8 @@ static tl_status choice_measure(tl_ctx *ctx, const tl_tno_problem *p, const char
 /* ---- Cache ----------------------------------------------------------------------------------- */
 
 /* The loaded candidate named by the line of text that begins with key, or NULL. */
-static const char *choice_find(const tl_ctx *ctx, const char *text, const char *key, int64_t n)
+static const char *choice_find(tl_ctx *ctx, const char *text, const char *key,
+                               const tl_tno_problem *problem)
 {
     size_t len = strlen(key);
     for (const char *line = text; line && *line; line = strchr(line, '\n')) {
@@ -108,7 +154,7 @@ static const char *choice_find(const tl_ctx *ctx, const char *text, const char *
         for (const tl_plugin *p = ctx->plugins; p; p = p->next) {
             size_t name = strlen(p->entry->name);
             if (strncmp(line + len, p->entry->name, name) == 0 && line[len + name] == '\n' &&
-                candidate(p->entry, n))
+                is_candidate(ctx, problem, p->entry))
                 return p->entry->name;
         }
     }
@@ -159,48 +205,27 @@ static int choice_lock(const char *folder, const char *host)
 }
 
 /* Sets *out_name to the choice that the file at path has, if it has one. */
-static void choice_read(tl_ctx *ctx, const char *path, const char *key, int64_t n,
-                        const char **out_name)
+static void choice_read(tl_ctx *ctx, const char *path, const char *key,
+                        const tl_tno_problem *p, const char **out_name)
 {
     char  *text = NULL;
     size_t bytes;
     if (access(path, R_OK) == 0 && tl_file_read(ctx, path, &text, &bytes) == TL_OK)
-        *out_name = choice_find(ctx, text, key, n);
+        *out_name = choice_find(ctx, text, key, p);
     tl_release(ctx, text);
     ctx->message[0] = 0; /* a file that cannot be read counts as missing */
-}
-
-/* On a device nothing is measured: a form knows the lengths at which it is the fastest, and all
-** others are the same computation, so that the first candidate serves. */
-static tl_status choose_on_device(tl_ctx *ctx, const tl_tno_problem *p, const char **out_name)
-{
-    *out_name = NULL;
-    for (const tl_plugin *plugin = ctx->plugins; plugin; plugin = plugin->next) {
-        const tl_tno_backend *b = plugin->entry;
-        const tl_tno_form    *form = NULL;
-        if (b->auto_length > 0 && ctx->engine->form) form = ctx->engine->form(ctx, b->name);
-        if (!form) continue;
-        if (form->auto_length && p->n <= form->auto_length(ctx, p->causal)) {
-            *out_name = b->name;
-            return TL_OK;
-        }
-        if (!*out_name && candidate(b, p->n)) *out_name = b->name;
-    }
-    if (*out_name) return TL_OK;
-    return tl_fail(ctx, TL_EBACKEND, "backend 'auto': no loaded candidate runs on %s",
-                   tl_device_name(ctx));
 }
 
 /* Takes the choice from the file of choices, or measures it and adds it there. */
 static tl_status choice_shared(tl_ctx *ctx, const tl_tno_problem *p, const char *host,
                                const char *key, const char **out_name)
 {
-    char path[4096], line[440];
+    char path[4096], line[LINE];
     (void)snprintf(path, sizeof path, "%s/backends.chosen", ctx->host.cache_dir);
-    choice_read(ctx, path, key, p->n, out_name);
+    choice_read(ctx, path, key, p, out_name);
     if (*out_name) return TL_OK;
     int lock = choice_lock(ctx->host.cache_dir, host);
-    choice_read(ctx, path, key, p->n, out_name); /* another may have measured meanwhile */
+    choice_read(ctx, path, key, p, out_name); /* another may have measured meanwhile */
     int       found = *out_name != NULL;
     tl_status st = found ? TL_OK : choice_measure(ctx, p, out_name);
     if (st == TL_OK && !found) {
@@ -211,18 +236,47 @@ static tl_status choice_shared(tl_ctx *ctx, const tl_tno_problem *p, const char 
     return st;
 }
 
-tl_status tl_choose(tl_ctx *ctx, const tl_tno_problem *p, const char **out_name)
+/* Takes the choice from the context or the file, or measures it. */
+static tl_status choose_by_time(tl_ctx *ctx, const tl_tno_problem *p, const char **out_name)
 {
-    char key[400], line[440], host[200] = "?";
-    if (ctx->device != TL_CPU) return choose_on_device(ctx, p, out_name);
+    char key[LINE - 50], line[LINE], host[200] = "?";
     (void)gethostname(host, sizeof host - 1);
-    (void)snprintf(key, sizeof key, "%s %s %d %lld %lld %d ", TL_VERSION, host, ctx->host.threads,
-                   (long long)p->n, (long long)p->d, p->causal);
-    *out_name = choice_find(ctx, ctx->choices, key, p->n);
+    if (ctx->device == TL_CPU)
+        (void)snprintf(key, sizeof key, "%s %s %d %lld %lld %d ", TL_VERSION, host,
+                       ctx->host.threads, (long long)p->n, (long long)p->d, p->causal);
+    else
+        (void)snprintf(key, sizeof key, "%s %s precision %d %lld %lld %d ", TL_VERSION,
+                       tl_device_about(ctx), (int)ctx->precision, (long long)p->n,
+                       (long long)p->d, p->causal);
+    *out_name = choice_find(ctx, ctx->choices, key, p);
     if (*out_name) return TL_OK;
     tl_status st = ctx->host.cache_dir ? choice_shared(ctx, p, host, key, out_name)
                                        : choice_measure(ctx, p, out_name);
     if (st != TL_OK) return st;
     (void)snprintf(line, sizeof line, "%s%s\n", key, *out_name);
     return choice_remember(ctx, line);
+}
+
+/* Where a device cannot measure, for want of memory or in a capture, the length of its form
+** decides. */
+static tl_status choose_on_device(tl_ctx *ctx, const tl_tno_problem *p, const char **out_name)
+{
+    forms f = forms_of(ctx, p);
+    int   near = p->n > f.length / NEAR && p->n <= f.length * NEAR;
+    if (f.measure && near && f.usual && !ctx->capture) {
+        if (choose_by_time(ctx, p, out_name) == TL_OK) return TL_OK;
+        ctx->message[0] = 0;
+    }
+    const tl_tno_backend *b = f.shorter && (p->n <= f.length || !f.usual) ? f.shorter : f.usual;
+    if (!b)
+        return tl_fail(ctx, TL_EBACKEND, "backend 'auto': no loaded candidate runs on %s",
+                       tl_device_name(ctx));
+    *out_name = b->name;
+    return TL_OK;
+}
+
+tl_status tl_choose(tl_ctx *ctx, const tl_tno_problem *p, const char **out_name)
+{
+    return ctx->device == TL_CPU ? choose_by_time(ctx, p, out_name)
+                                 : choose_on_device(ctx, p, out_name);
 }

@@ -41,14 +41,19 @@ typedef struct etsc {
     int64_t            m;     /* period */
     int64_t            first; /* number of the first mode in use */
     int64_t            count; /* of modes */
-    /* In the kernel: */
-    float *b_j;   /* [lanes, 2 modes, LANE]: b_j real and imaginary */
-    float *decay; /* [lanes, 2, LANE]: r, r^m */
-    float *turn;  /* [modes, 4]: e^(-2 pi i j / m), and the rounding error of it */
     /* In the memory are u_j [b, lanes, 2 modes, LANE], and from here on, unless it is 0, the last
     ** inputs [b, lanes, m, LANE]. */
     int64_t inputs;
 } etsc;
+
+/* In the kernel are b_j [lanes, 2 modes, LANE], real and imaginary; then r and r^m
+** [lanes, 2, LANE]; then e^(-2 pi i j / m) and the rounding error of it [modes, 4]. */
+static float *etsc_b(const etsc *s) { return F32(s->s.kernel); }
+static float *etsc_decay(const etsc *s)
+{
+    return etsc_b(s) + tl_lanes(s->s.d) * LANE * 2 * s->count;
+}
+static float *etsc_turn(const etsc *s) { return etsc_decay(s) + tl_lanes(s->s.d) * LANE * 2; }
 
 /* ---- Steps ----------------------------------------------------------------------------------- */
 
@@ -75,7 +80,7 @@ static void etsc_body(const void *state, int64_t i, int64_t at, int64_t seen, fl
 {
     const etsc  *s = state;
     int64_t      l = i % tl_lanes(s->s.d), rows = 2 * s->count;
-    const float *b = s->b_j + l * rows * LANE, *decay = s->decay + l * 2 * LANE;
+    const float *b = etsc_b(s) + l * rows * LANE, *decay = etsc_decay(s) + l * 2 * LANE;
     float       *u = F32(s->s.memory) + i * rows * LANE;
     float       *row = F32(s->s.memory) + s->inputs + (s->inputs ? i * s->m + at : 0) * LANE;
     (void)seen;
@@ -86,7 +91,7 @@ static void etsc_body(const void *state, int64_t i, int64_t at, int64_t seen, fl
         x[e] -= decay[LANE + e] * old;
     }
     for (int64_t j = 0; j < s->count; j += PART)
-        turn(s->turn + 4 * j, b + 2 * j * LANE, u + 2 * j * LANE, decay, x,
+        turn(etsc_turn(s) + 4 * j, b + 2 * j * LANE, u + 2 * j * LANE, decay, x,
              s->count - j < PART ? s->count - j : PART, y);
 }
 
@@ -104,7 +109,7 @@ static void fill_turn(etsc *s)
         double angle = 6.283185307179586477 * (double)(s->first + j) / (double)s->m;
         double re = cos(angle), im = -sin(angle);
         if (2 * (s->first + j) == s->m) im = 0; /* a real mode, like mode 0 */
-        float *w = s->turn + 4 * j;
+        float *w = etsc_turn(s) + 4 * j;
         w[0] = (float)re;
         w[1] = (float)im;
         w[2] = (float)(re - (double)w[0]);
@@ -130,12 +135,9 @@ static tl_status etsc_new(tl_ctx *ctx, tl_recurrence_kind kind, int64_t b, int64
     s->first = first;
     s->count = count;
     s->inputs = inputs;
-    s->b_j = F32(s->s.kernel);
-    s->decay = s->b_j + lane * 2 * count;
-    s->turn = s->decay + lane * 2;
     for (int64_t c = 0; c < d; c++) {
-        s->decay[tl_lane_at(2, 0, c)] = decay[c];
-        s->decay[tl_lane_at(2, 1, c)] = (float)pow((double)decay[c], (double)m);
+        etsc_decay(s)[tl_lane_at(2, 0, c)] = decay[c];
+        etsc_decay(s)[tl_lane_at(2, 1, c)] = (float)pow((double)decay[c], (double)m);
     }
     fill_turn(s);
     return TL_OK;
@@ -175,7 +177,7 @@ static void spread(const etsc *r, const tl_tensor *t, const tl_tensor *gamma, fl
     int64_t lags = t->dims[0];
     for (int64_t c = 0; c < r->s.d; c++) {
         double scale = 1, sum = 0;
-        double ratio = (double)tl_gamma_of(gamma, c) / (double)r->decay[tl_lane_at(2, 0, c)];
+        double ratio = (double)tl_gamma_of(gamma, c) / (double)etsc_decay(r)[tl_lane_at(2, 0, c)];
         for (int64_t k = 0; k < lags; k++, scale *= ratio) {
             to[k * r->s.d + c] = (float)(F32(t)[k * r->s.d + c] * scale);
             sum += (double)F32(t)[k * r->s.d + c];
@@ -193,7 +195,7 @@ static void pack_modes(etsc *s, const float *b, double scale, double sign)
         int     real = number == 0 || 2 * number == s->m;
         for (int64_t c = 0; c < s->s.d; c++) {
             const float *from = b + (j * s->s.d + c) * 2;
-            float       *to = s->b_j + tl_lane_at(2 * s->count, 2 * j, c);
+            float       *to = etsc_b(s) + tl_lane_at(2 * s->count, 2 * j, c);
             to[0] = (float)(from[0] * scale * (real ? 1 : 2));
             to[LANE] = real ? 0 : (float)(from[1] * scale * sign * 2);
         }
@@ -242,7 +244,8 @@ static tl_status etsc_modes(const void *state, tl_tensor **out_b, tl_tensor **ou
     const etsc *s = state;
     int64_t     dims[] = {s->count, s->s.d, 2};
     tl_tensor  *b = NULL, *lambda = NULL, *decay = NULL;
-    tl_status   st = tl_tensor_new_host(s->s.ctx, TL_F32, 3, dims, &b);
+    tl_status   st = tl_bring(s->s.kernel);
+    if (st == TL_OK) st = tl_tensor_new_host(s->s.ctx, TL_F32, 3, dims, &b);
     if (st == TL_OK) st = tl_tensor_new_host(s->s.ctx, TL_F32, 3, dims, &lambda);
     if (st == TL_OK) st = tl_tensor_new_host(s->s.ctx, TL_F32, 1, &s->s.d, &decay);
     if (st != TL_OK) {
@@ -252,12 +255,12 @@ static tl_status etsc_modes(const void *state, tl_tensor **out_b, tl_tensor **ou
     }
     for (int64_t i = 0; i < dims[0] * s->s.d; i++) {
         int64_t      j = i / s->s.d, c = i % s->s.d, number = s->first + j;
-        const float *from = s->b_j + tl_lane_at(2 * s->count, 2 * j, c);
+        const float *from = etsc_b(s) + tl_lane_at(2 * s->count, 2 * j, c);
         float        half = number == 0 || 2 * number == s->m ? 1 : 0.5f;
-        F32(decay)[c] = s->decay[tl_lane_at(2, 0, c)];
+        F32(decay)[c] = etsc_decay(s)[tl_lane_at(2, 0, c)];
         for (int e = 0; e < 2; e++) {
             F32(b)[2 * i + e] = half * from[e * LANE];
-            F32(lambda)[2 * i + e] = F32(decay)[c] * s->turn[4 * j + e];
+            F32(lambda)[2 * i + e] = F32(decay)[c] * etsc_turn(s)[4 * j + e];
         }
     }
     *out_b = b;
@@ -276,6 +279,14 @@ tl_status tl_etsc_from_modes(const tl_tensor *b, const tl_tensor *decay, tl_recu
     return st;
 }
 
+static void etsc_job(const void *state, tl_lane_job *out)
+{
+    const etsc *s = state;
+    out->rows = s->m;
+    out->modes = s->count;
+    out->inputs = s->inputs;
+}
+
 const tl_recurrence_form tl_etsc_form = {
     "ETSC", etsc_create, etsc_step, tl_lanes_reset, tl_lanes_fork, tl_lanes_release, etsc_sizes,
-    etsc_modes};
+    etsc_modes, etsc_job};

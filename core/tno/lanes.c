@@ -50,13 +50,12 @@ tl_status tl_lanes_new(tl_ctx *ctx, size_t size, int64_t b, int64_t d, int64_t k
 void tl_lanes_reset(void *state)
 {
     tl_lane_state *s = state;
-    memset(DATA(s->memory), 0, s->memory->storage->bytes);
+    (void)tl_tensor_fill(s->memory, 0); /* fails only on a device that the next step finds broken */
     s->at = s->seen = 0;
 }
 
-/* The struct is copied as a whole, with the members of the form: those that point into the kernel
-** stay valid, because the fork shares it. Its memory is new, so the fork is before its first
-** position. */
+/* The struct is copied as a whole, with the members of the form. The fork shares the kernel. Its
+** memory is new, so the fork is before its first position. */
 tl_status tl_lanes_fork(const void *state, void **out_state)
 {
     const tl_lane_state *from = state;
@@ -113,9 +112,15 @@ tl_status tl_lanes_step(void *state, const float *x, float *y, int64_t n, int64_
     tl_lane_state *s = state;
     job            j = {s, x, y, n, rows, body};
     tl_parallel(s->ctx, s->b * tl_lanes(s->d), GRAIN / ((n + 1) * work) + 1, step_lanes, &j);
+    tl_lanes_advance(s, n, rows);
+    return TL_OK;
+}
+
+void tl_lanes_advance(void *state, int64_t n, int64_t rows)
+{
+    tl_lane_state *s = state;
     s->at = (s->at + n) % rows;
     s->seen = n < rows - s->seen ? s->seen + n : rows;
-    return TL_OK;
 }
 
 void tl_lanes_sizes(const void *state, tl_recurrence_size *out_size)

@@ -15,7 +15,8 @@ static inline int64_t tl_lane_at(int64_t rows, int64_t row, int64_t c)
     return (c / LANE * rows + row) * LANE + c % LANE;
 }
 
-/* What a recurrence in lanes begins with. Its memory and positions are 0 at the start. */
+/* What a recurrence in lanes begins with. Its memory and positions are 0 at the start. Kernel and
+** memory are where the last step was computed, so that members hold no pointers into them. */
 typedef struct tl_lane_state {
     size_t     bytes; /* of the struct that this begins */
     tl_ctx    *ctx;
@@ -37,6 +38,21 @@ typedef void (*tl_lane_body)(const void *state, int64_t i, int64_t at, int64_t s
 ** products of a lane for a position */
 tl_status tl_lanes_step(void *state, const float *x, float *y, int64_t n, int64_t rows,
                         int64_t work, tl_lane_body body);
+/* Counts n positions more of a state that stores the last `rows` inputs. */
+TL_PRIVATE void tl_lanes_advance(void *state, int64_t n, int64_t rows);
+
+/* n positions of a recurrence in lanes, for the kernel of a device. */
+typedef struct tl_lane_job {
+    void        *state;    /* of the form */
+    int64_t      b, d, n;
+    int64_t      stride;   /* elements between two sequences of x and y */
+    int64_t      rows, at, seen;
+    int64_t      modes;    /* of etsc; 0: a ring */
+    int64_t      inputs;   /* where the inputs of etsc begin in memory; 0: it stores none */
+    const float *kernel, *x;
+    float       *memory, *y; /* y may be x */
+} tl_lane_job;
+
 /* Functions of a form (recurrent.h). */
 void tl_lanes_reset(void *state);
 tl_status tl_lanes_fork(const void *state, void **out_state);

@@ -4,7 +4,8 @@
 ** etsc.c and relaxed.c. Each has a table of functions (recurrent.h), so that this file can check
 ** what a caller gives, and step, fork and free a recurrence, without a switch over the forms.
 **
-** All forms have their state in the memory of the CPU and compute there, on any device. */
+** Forms in lanes (lanes.h) are stepped on the context's device, where their state stays; the
+** relaxed form, whose tiles a thread computes ahead, on the CPU. All are made on the CPU. */
 #include <stdlib.h>
 
 #include "engine/launch.h"
@@ -29,6 +30,34 @@ tl_status tl_cpu_recurrence(tl_ctx *ctx, const tl_args *a)
     return r->form->step(r->state, F32(x), F32(a->recurrence.y), x->ndim == 3 ? x->dims[1] : 1);
 }
 
+tl_lane_job tl_recurrence_job(const tl_args *a)
+{
+    const tl_recurrence *r = a->p;
+    const tl_lane_state *s = r->state;
+    const tl_tensor     *x = a->recurrence.x;
+    tl_lane_job          j = {.state = r->state, .b = s->b, .d = s->d, .at = s->at,
+                              .seen = s->seen, .n = x->ndim == 3 ? x->dims[1] : 1};
+    j.stride = j.n * j.d;
+    j.kernel = F32(s->kernel);
+    j.memory = F32(s->memory);
+    j.x = F32(x);
+    j.y = F32(a->recurrence.y);
+    r->form->job(r->state, &j);
+    return j;
+}
+
+/* A graph would repeat the place in the state at which the captured step found it. */
+static tl_status step_on_device(const tl_recurrence *r, const tl_args *a)
+{
+    const tl_lane_state *s = r->state;
+    if (r->ctx->capture)
+        return tl_fail(r->ctx, TL_EDEVICE, "recurrence: a graph cannot capture a step, as the CPU "
+                       "counts the positions");
+    tl_status st = tl_place(s->kernel, r->ctx->device);
+    if (st == TL_OK) st = tl_place(s->memory, r->ctx->device);
+    return st == TL_OK ? tl_launch(r->ctx, TL_OP_recurrence, a) : st;
+}
+
 tl_status tl_recurrence_step(tl_recurrence *r, tl_tensor *x, tl_tensor *y)
 {
     tl_args   a = {.recurrence = {.x = x, .y = y}, .p = r};
@@ -42,7 +71,7 @@ tl_status tl_recurrence_step(tl_recurrence *r, tl_tensor *x, tl_tensor *y)
         return tl_fail(r->ctx, TL_ESHAPE,
                        "recurrence: x is %s and y is %s: the shapes must be equal",
                        SHAPE(x), SHAPE(y));
-    return tl_launch_host(r->ctx, TL_OP_recurrence, &a); /* the state is in host memory */
+    return r->form->job ? step_on_device(r, &a) : tl_launch_host(r->ctx, TL_OP_recurrence, &a);
 }
 
 void tl_recurrence_reset(tl_recurrence *r) { r->form->reset(r->state); }

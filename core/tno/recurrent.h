@@ -21,9 +21,16 @@ typedef struct tl_recurrence_form {
     /* As tl_recurrence_modes; NULL: it has none. */
     tl_status (*modes)(const void *state, tl_tensor **out_b, tl_tensor **out_lambda,
                        tl_tensor **out_decay);
+    /* The state begins with a tl_lane_state. Sets rows, modes and inputs, by which the kernel of a
+    ** device steps it. NULL: another state, which the CPU steps. */
+    void (*job)(const void *state, tl_lane_job *out);
 } tl_recurrence_form;
 
 extern const tl_recurrence_form tl_ring_form, tl_etsc_form, tl_relaxed_form;
+
+/* What the arguments of TL_OP_recurrence request of a form in lanes. */
+struct tl_args;
+TL_PRIVATE tl_lane_job tl_recurrence_job(const struct tl_args *a);
 
 /* Makes the state of etsc from b [modes,d,2] and decay [d], which are on the CPU. */
 tl_status tl_etsc_from_modes(const tl_tensor *b, const tl_tensor *decay, tl_recurrence_kind kind,

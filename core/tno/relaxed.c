@@ -397,4 +397,4 @@ static tl_status relaxed_step(void *state, const float *x, float *y, int64_t n)
 
 const tl_recurrence_form tl_relaxed_form = {"the relaxed form", relaxed_create, relaxed_step,
                                             relaxed_reset, relaxed_fork, relaxed_release,
-                                            relaxed_sizes, NULL};
+                                            relaxed_sizes, NULL, NULL};

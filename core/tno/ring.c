@@ -80,6 +80,11 @@ static tl_status ring_create(const tl_tensor *t, const tl_tensor *gamma, tl_recu
     return st;
 }
 
+static void ring_job(const void *state, tl_lane_job *out)
+{
+    out->rows = ((const ring *)state)->lags;
+}
+
 const tl_recurrence_form tl_ring_form = {
     "a ring", ring_create, ring_step, tl_lanes_reset, tl_lanes_fork, tl_lanes_release,
-    tl_lanes_sizes, NULL};
+    tl_lanes_sizes, NULL, ring_job};

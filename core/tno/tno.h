@@ -13,12 +13,13 @@ typedef struct tl_tno_form {
     void (*release)(void *plan);
     int64_t (*cache_size)(void *plan); /* NULL: no cache */
     /* The longest sequence at which "auto" takes this form before any other, in the precision of
-    ** the context; NULL: none. */
-    int64_t (*auto_length)(const tl_ctx *ctx, int causal);
+    ** the context, and whether to measure near it; NULL: none. */
+    int64_t (*auto_length)(const tl_ctx *ctx, int causal, int *out_measure);
 } tl_tno_form;
 
-/* Names the candidate for "auto" that solves the problem fastest, by measurement on the CPU; on
-** another device, the form that claims this length, else the first candidate that has a form.
+/* Names the candidate for "auto" that solves the problem fastest, by measurement on the CPU. On
+** another device it is the form that claims this length, else the first candidate that has a form;
+** near the length that a form claims, it is measured if the form says so.
 ** TL_EBACKEND: none accepts the problem, or none has a form. */
 tl_status tl_choose(tl_ctx *ctx, const tl_tno_problem *p, const char **out_name);
 

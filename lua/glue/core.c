@@ -37,6 +37,13 @@ static int memory_trim(lua_State *L)
     return 0;
 }
 
+/* profiler_range(name or nil): see tl_range */
+static int profiler_range(lua_State *L)
+{
+    tl_range(glue_ctx(L), luaL_optstring(L, 1, NULL));
+    return 0;
+}
+
 /* A second start would discard the counts of the first. */
 static int profile_start(lua_State *L)
 {
@@ -132,7 +139,8 @@ static void open_classes(lua_State *L)
 static const luaL_Reg functions[] = {
     {"memory", memory},   {"memory_reset_peak", memory_reset_peak}, {"memory_trim", memory_trim},
     {"threads", threads}, {"build_info", build_info},
-    {"profile_start", profile_start}, {"profile_stop", profile_stop}, {NULL, NULL},
+    {"profile_start", profile_start}, {"profile_stop", profile_stop},
+    {"profiler_range", profiler_range}, {NULL, NULL},
 };
 
 /* Lua formats and reads numbers, and compares strings, by the locale. This thread does so as in "C"

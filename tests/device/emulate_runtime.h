@@ -47,6 +47,12 @@ inline size_t capacity() /* EMULATE_MIB limits the memory, for tests of running 
     return (size_t)(given ? atoi(given) : 4096) << 20;
 }
 
+inline size_t others() /* EMULATE_OTHERS: MiB of it that other processes hold */
+{
+    const char *given = getenv("EMULATE_OTHERS");
+    return (size_t)(given ? atoi(given) : 0) << 20;
+}
+
 /* Fills memory with NaN, so that reading it before it is written shows. */
 inline void spoil(char *begin, size_t bytes)
 {
@@ -85,7 +91,7 @@ inline cudaError_t take(void **out, size_t bytes)
     piece *q = p.first;
     while (q && (q->taken || q->size != size || q->owner != m.capture)) q = q->next;
     if (!q) {
-        if (((size_t)1 << size) > capacity() - m.used) return cudaErrorMemoryAllocation;
+        if (((size_t)1 << size) > capacity() - others() - m.used) return cudaErrorMemoryAllocation;
         q = new piece{m.used, size, true, p.first, m.capture};
         p.first = q;
         m.used += (size_t)1 << size;
@@ -233,7 +239,8 @@ static inline cudaError_t cudaGetDevice(int *n) { return *n = 0, cudaSuccess; }
 static inline cudaError_t cudaMemGetInfo(size_t *left, size_t *all)
 {
     *all = emulate::capacity();
-    return *left = *all - emulate::pieces().reserved - emulate::pieces().graphs, cudaSuccess;
+    *left = *all - emulate::others() - emulate::pieces().reserved - emulate::pieces().graphs;
+    return cudaSuccess;
 }
 static inline cudaError_t cudaDriverGetVersion(int *v) { return *v = 0, cudaSuccess; }
 static inline cudaError_t cudaRuntimeGetVersion(int *v) { return *v = 0, cudaSuccess; }
@@ -257,6 +264,21 @@ static inline cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t, cudaMemPoolAttr
                                                                : emulate::pieces().reserved;
     return cudaSuccess;
 }
+/* ---- NVTX ------------------------------------------------------------------------------------ */
+
+#define NVTX_VERSION 3
+
+/* EMULATE_RANGES=FILE gets a line for each range that begins, and "-" for each end. */
+static inline int nvtx_note(const char *sign, const char *name)
+{
+    const char *path = getenv("EMULATE_RANGES");
+    FILE       *file = path ? fopen(path, "a") : NULL;
+    if (file) fprintf(file, "%s%s\n", sign, name);
+    return file ? fclose(file) : 0;
+}
+static inline int nvtxRangePushA(const char *name) { return nvtx_note("+ ", name); }
+static inline int nvtxRangePop() { return nvtx_note("-", ""); }
+
 /* ---- Graphs ---------------------------------------------------------------------------------- */
 
 typedef emulate::graph *cudaGraph_t, *cudaGraphExec_t;

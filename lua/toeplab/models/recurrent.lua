@@ -24,7 +24,7 @@ recurrent.forms = { "exact", "published" }
 local spec = options.declare "tl.recurrent.new" {
   { "method", options.field { default = "ring", choices = recurrent.methods },
     "of TNOs. ring: sums over the last inputs; etsc: the state of a sum of exponentials; relaxed: "
-    .. "adds up old inputs in blocks; auto: ring for a kernel of few lags, or else relaxed" },
+    .. "adds up old inputs in blocks; auto: ring for few lags or on a GPU, or else relaxed" },
   { "form", options.field { default = "exact", choices = recurrent.forms },
     "method etsc: exact at any length, or published, exact for the first lags positions" },
   { "lags", options.field { type = "int", min = 1 },
@@ -239,8 +239,10 @@ end
 -- per token cross between 128 and 256 lags with 16 channels, 32 and 64 with 64, 16 and 32 with 192,
 -- and below 16 with 1,536 (results/tables/generation.md). A ring that is still filling takes half
 -- the time of a full one on average, so texts shorter than the kernel cross later.
+-- A GPU steps a ring, and the relaxed form is stepped on the CPU, so that each position would wait
+-- for copies.
 local FEW = 32
-local function is_long(t) return t:dim(1) > FEW end
+local function is_long(t) return core.device() == "cpu" and t:dim(1) > FEW end
 
 -- Returns a session that steps a model from position 0. The kernels are computed here, for a text
 -- of lags positions, so later changes of the parameters have no effect before a reset.

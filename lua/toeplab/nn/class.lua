@@ -90,12 +90,21 @@ local function with_module(self, message)
     or place)
 end
 
+-- Whether a profiler that reads NVTX is attached, which sets this variable. Each call of a module
+-- is then a range on its timeline.
+local profiled = os.getenv "NVTX_INJECTION64_PATH" ~= nil
+
 local function results(self, ok, ...)
+  if profiled then core.profiler_range() end
   if ok then return ... end
   error(with_module(self, (...)), 0)
 end
 
 local function call(self, ...)
+  if profiled then
+    local name = rawget(self, "_name")
+    core.profiler_range(name and ("%s %s"):format(self.kind, name) or self.kind)
+  end
   return results(self, xpcall(self.forward, locate, self, ...))
 end
 

@@ -74,7 +74,9 @@ local function pass_here(o)
       for i, part in ipairs(list) do
         local loss, number = o.loss_of(part)
         if o.shares[i] ~= 1 then loss = core.affine(loss, o.shares[i], 0) end
+        core.profiler_range "backward"
         loss:backward()
+        core.profiler_range()
         losses[i], numbers[i] = loss, number
       end
     end
@@ -95,6 +97,29 @@ local function sum_of(list)
   return sum
 end
 
+-- Returns an error of an update o; if the GPU is full, with what is off and would need less memory.
+local function with_advice(o, why)
+  local full = type(why) == "table" and rawget(why, "status") == "ENOMEM"
+  if not full or core.device() == "cpu" then return why end
+  local list = { ("more micro batches than %d"):format(#o.list) }
+  for _, entry in ipairs(o.model:modules()) do
+    if rawget(entry.module.opt or {}, "recompute") == false then
+      list[2] = "recompute = true"
+    end
+  end
+  if core.precision() ~= "bf16" then list[#list + 1] = "precision bf16" end
+  why.message = ("%s\n  less memory: %s"):format(why.message, table.concat(list, ", "))
+  return why
+end
+
+-- Returns the losses of the micro batches of o, {step=, lr=, grad_norm=}, and the second results.
+local function pass_and_step(o)
+  local team = ranks.current()
+  local losses, numbers
+  if team then losses, numbers = team:pass(o) else losses, numbers = pass_here(o) end
+  return losses, o.opt:step(), numbers
+end
+
 -- Updates o.model once by the optimiser o.opt. Loss and gradient are means over the units that the
 -- micro batches of o.list count (o.counts: rows, or tokens), so they do not depend on how a batch
 -- is cut, except by batch norms; encoders run once for all (nn.share). o.loss_of(part) returns the
@@ -109,10 +134,9 @@ function update.make(o)
   o.params = o.opt.params
   o.model:train()
   o.opt:zero_grad()
-  local team = ranks.current()
-  local losses, numbers
-  if team then losses, numbers = team:pass(o) else losses, numbers = pass_here(o) end
-  return sum_of(losses), o.opt:step(), sum_of(numbers)
+  local ok, losses, info, numbers = pcall(pass_and_step, o)
+  if not ok then error(with_advice(o, losses), 0) end
+  return sum_of(losses), info, sum_of(numbers)
 end
 
 return suggest.strict("update", update)

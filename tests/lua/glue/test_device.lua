@@ -76,6 +76,28 @@ int32	1
 ]])
 end)
 
+for _, form in ipairs { "ring", "exact" } do
+  t.test("steps of a recurrence copy nothing between device and CPU: " .. form, function()
+    local out = run(([[
+      local core = require "toeplab.core"
+      local r = core.recurrence(core.ones(40, 20), nil, %q, 1)
+      local x = core.ones(1, 1, 20)
+      r:step(x)
+      local _, before = core.device()
+      for _ = 1, 5 do x = r:step(x) end
+      local _, after = core.device()
+      print(before == after, r:step(x):get(1, 1, 1))
+      local fork = r:fork()
+      r:reset()
+      local second = core.ones(1, 1, 20)
+      print(("%%.3f %%.3f"):format(r:step(second):get(1, 1, 1), fork:step(second):get(1, 1, 20)))
+    ]]):format(form), apart, "APART_COUNTS=1")
+    local same, value, rest = out:match "^(%a+)\t([%d.]+)\n(.*)$"
+    t.eq({ same, rest }, { "true", "1.000 1.000\n" })
+    t.ok(math.abs(tonumber(value) - 64) < 1e-3, out)
+  end)
+end
+
 t.test("what a script writes down is filled on the CPU and uploaded once", function()
   local out = run([[
     local core = require "toeplab.core"

@@ -88,17 +88,63 @@ local ok, why = pcall(function()
   local list = {}
   for i = 1, 1 << 20 do list[i] = tl.zeros(1024, 1024) end
 end)
-print(ok, why.status, (tostring(why):gsub("%d+", "N"):gsub("^.-N: ", "")))
+print(ok, why.status, (tostring(why):gsub("^.-:%d+: ", "")))
 collectgarbage()
 print((x + x):sum():item())
 ]]
 
 t.test("a GPU that is full is an error with sizes, and work goes on", function()
   if not emulated then t.skip "a real GPU has too much memory to fill" end
-  local out = script(FULL, gpu, "EMULATE_MIB=64")
-  t.eq(out, "false\tENOMEM\tcuda: N bytes requested: out of memory on the GPU: of N MiB N are "
-    .. "free, here N are in use and N cached; a smaller batch, or micro batches, need less, and "
-    .. "other processes may hold some\n2097152.0\n")
+  local out = script(FULL, gpu, "EMULATE_MIB=64 EMULATE_OTHERS=7")
+  local all, left, live, cached, others = out:match("^false\tENOMEM\tcuda: %d+ bytes requested: "
+    .. "out of memory on the GPU: of (%d+) MiB (%d+) are free, (%d+) in use here, (%d+) cached "
+    .. "here, and (%d+) held by other processes and CUDA\n2097152.0\n$")
+  t.ok(all, out)
+  t.eq({ all, others }, { "64", "7" })
+  t.ok(math.abs(64 - 7 - left - live - cached) <= 3, out) -- each is rounded down
+end)
+
+-- Options of a model, its precision and micro batches, and what an update that does not fit tells.
+for name, o in pairs {
+  all = { "{}", "float32", 1, "more micro batches than 1, recompute = true, precision bf16" },
+  ["recompute is on"] = { "{ recompute = true }", "tf32", 2,
+    "more micro batches than 2, precision bf16" },
+  ["bf16 is on"] = { "{}", "bf16", 1, "more micro batches than 1, recompute = true" },
+} do
+  t.test("an update for which the GPU is too small says what would need less: " .. name, function()
+    if not emulated then t.skip "a real GPU has too much memory to fill" end
+    local out = script(([[
+      local tl = require "toeplab"
+      tl.precision %q
+      local model = tl.models.tnn_lm(tl.overlay({ vocab = 40, layers = 2, dim = 64, rpe_dim = 8,
+        rpe_layers = 1 }, %s))
+      local opt = tl.optim.adam(model, { lr = 0.003 })
+      local row = {}
+      for i = 1, 513 do row[i] = i %% 40 end
+      print(pcall(tl.train.lm_step, model, opt, tl.ids { row, row, row, row }, %d))]]):format(
+        o[2], o[1], o[3]), gpu, "EMULATE_MIB=4")
+    t.holds(out, "held by other processes and CUDA")
+    t.eq(out:match "less memory: ([^\n]*)", o[4])
+  end)
+end
+
+local RANGES = [[
+local tl = require "toeplab"
+local net = tl.nn.Sequential(tl.nn.Linear(4, 4), tl.relu, tl.nn.Linear(4, 2))
+net(tl.ones(3, 4))
+print(pcall(net, tl.ones(3, 5)))
+]]
+
+t.test("a profiler sees the calls of modules as ranges, also of one that fails", function()
+  if not emulated then t.skip "only the emulated GPU shows its ranges" end
+  local path = os.tmpname()
+  local settings = "EMULATE_RANGES=" .. shell.quote(path)
+  script(RANGES, gpu, settings)
+  t.eq(core.sys.read_file(path), "") -- no profiler is attached
+  script(RANGES, gpu, settings .. " NVTX_INJECTION64_PATH=/its/library.so")
+  t.eq(core.sys.read_file(path), "+ Sequential\n+ Linear 1\n-\n+ Linear 3\n-\n-\n"
+    .. "+ Sequential\n+ Linear 1\n-\n-\n")
+  os.remove(path)
 end)
 
 t.test("a GPU for which no kernels are built is refused by name", function()

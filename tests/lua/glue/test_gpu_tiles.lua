@@ -103,7 +103,45 @@ for precision, tolerance in pairs { float32 = 1e-5, tf32 = 3e-5, bf16 = 1e-2 } d
   end
 end
 
+-- Returns the backends that a new process chooses at each length, by lines, and how many lines the
+-- file of choices in a folder then has, and the first.
+local function chosen(folder, lengths, settings)
+  t.write(folder .. "/x.lua", [[
+    local core = require "toeplab.core"
+    for _, n in ipairs(arg) do
+      print(core.tno("auto", math.tointeger(n), math.tointeger(os.getenv "D" or 2), true):chosen())
+    end]])
+  local out = t.shell(("TOEPLAB_CACHE=%s TOEPLAB_DEVICE=%s %s %s lua %s %s 2>&1"):format(
+    shell.quote(folder), shell.quote(gpu.name), settings or "",
+    shell.quote(core.sys.executable()), shell.quote(folder .. "/x.lua"), lengths))
+  local path = folder .. "/backends.chosen"
+  local text = core.sys.exists(path) and core.sys.read_file(path) or ""
+  return out, select(2, text:gsub("\n", "\n")), text:match "^[^\n]*"
+end
+
+t.test("near the length of its form auto measures a GPU once, and believes the file", function()
+  if not gpu.emulated then t.skip "the emulated GPU is measured only on request" end
+  t.in_folder(function(folder)
+    local out, count, line = chosen(folder, "200 512 3000")
+    local usual = out:match "^matrix\nmatrix\n(%w+)\n$"
+    t.eq({ usual ~= nil, count }, { true, 0 })
+    local small = "D=20 EMULATE_MEASURE=1 EMULATE_MIB=1" -- the form decides where nothing fits
+    t.eq({ chosen(folder, "200", small) }, { "matrix\n", 0, "" })
+    out, count, line = chosen(folder, "100 200 3000", "EMULATE_MEASURE=1")
+    local begin, name = line:match "^(.*emulated card, .* precision 0 200 2 1 )(%w+)$"
+    t.eq({ out, count }, { ("matrix\n%s\n%s\n"):format(name, usual), 1 })
+    for word, lines in pairs { matrix = 1, [usual] = 1, naive = 2 } do -- naive is no candidate
+      t.write(folder .. "/backends.chosen", begin .. word .. "\n")
+      out, count = chosen(folder, "200", "EMULATE_MEASURE=1")
+      t.eq(count, lines)
+      t.ok(out == word .. "\n" or word == "naive" and (out == "matrix\n" or out == usual .. "\n"),
+        out)
+    end
+  end)
+end)
+
 t.test("auto takes matrix up to a length that depends on the precision", function()
+  if not gpu.emulated then t.skip "near that length a GPU is measured" end
   local path, script = os.tmpname(), [[
     local core = require "toeplab.core"
     for _, word in ipairs(arg) do

@@ -1,5 +1,6 @@
--- test_scans.lua -- the selective scan, the gated linear recurrence and sums over poles on every
--- device: their definitions in Lua, their gradients, and the borders of chunks.
+-- test_scans.lua -- the selective scan, the gated linear recurrence, the recurrences of Toeplitz
+-- operators and sums over poles on every device: their definitions in Lua, their gradients, and the
+-- borders of chunks.
 
 local t = require "harness"
 local tl = require "toeplab"
@@ -232,6 +233,57 @@ test("results repeat exactly, with and without a gradient", function()
   end
   eq(seen[1], seen[2])
 end)
+
+-- ---- Toeplitz recurrences -----------------------------------------------------------------------
+
+-- Returns y [b,n,d] of the kernel gamma^k t_k, in float64, as a table.
+local function toeplitz(kernel, gamma, x)
+  local list, t = {}, kernel:totable()
+  for s, rows in ipairs(x:totable()) do
+    list[s] = {}
+    for i = 1, #rows do
+      list[s][i] = {}
+      for c = 1, #rows[i] do
+        local sum = 0.0
+        for k = 0, math.min(i, #t) - 1 do sum = sum + gamma ^ k * t[k + 1][c] * rows[i - k][c] end
+        list[s][i][c] = sum
+      end
+    end
+  end
+  return list
+end
+
+-- {sequences, positions, channels, lags}: lanes that are full or not, rings that fill and that turn
+for _, o in ipairs { { 1, 1, 1, 1 }, { 2, 9, 3, 4 }, { 1, 40, 16, 17 }, { 3, 30, 17, 64 },
+  { 2, 70, 33, 20 } } do
+  local b, n, d, lags = table.unpack(o)
+  local kernel, x = random(lags, d), random(b, n, d)
+  for _, form in ipairs { "ring", "exact" } do
+    test(("a recurrence, %s, equals its sum: %d sequences, %d positions, %d channels, %d lags")
+      :format(form, b, n, d, lags), function()
+      local want = toeplitz(kernel, 0.95, x)
+      local r <close> = core.recurrence(kernel, core.tensor { 0.95 }, form, b)
+      eq(r:step(x), want, 1e-4) -- to be forgotten
+      r:reset()
+      local list, at = {}, 1
+      for _, count in ipairs { n // 3, 1, n } do -- several positions, one, and the rest in place
+        count = math.min(count, n - at + 1)
+        if count > 0 then
+          local part = x:narrow(2, at, count):clone()
+          list[#list + 1] = at > n // 3 and r:step(part, part) or r:step(part)
+          at = at + count
+        end
+      end
+      eq(core.concat(list, 2), want, 1e-4)
+      local fork <close> = r:fork()
+      for i = 1, n do
+        eq(fork:step(x:narrow(2, i, 1)), core.tensor(want):narrow(2, i, 1):totable(), 1e-4)
+      end
+    end)
+  end
+end
+
+-- ---- Errors -----------------------------------------------------------------------------------
 
 test("wrong shapes are named", function()
   local x, a, b = core.zeros(2, 3, 4), core.zeros(4, 5), core.zeros(2, 3, 5)
