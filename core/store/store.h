@@ -26,8 +26,6 @@ struct tl_store {
     sqlite3_stmt *cached[STORE_CACHED];
     tl_store_mode mode;
     int64_t ticks;        /* how often SQLite has called the progress handler in this statement */
-    /* the handler stopped the statement: the file is too small to explain its length */
-    int endless;
     int (*stopped)(void *user); /* whether the program is to end; NULL: never */
     void *user;                 /* for stopped */
 };
@@ -58,13 +56,5 @@ tl_status store_version(tl_store *s, int *out_version);
 tl_status store_backup(tl_store *s, int version);
 /* Runs the sections of schema.sql after version in one transaction. */
 tl_status store_upgrade(tl_store *s, int version);
-
-/* ---- Bounds (store_bounds.c) ---- */
-/* Installs a progress handler that stops endless statements: a statement may take no more steps,
-** and return no more rows, than the size of the file explains. In mode TL_STORE_ASK the statements
-** are a user's own, and only a signal stops them. */
-void store_bound(tl_store *s);
-/* Whether a statement returns more rows than the size of the file explains. */
-int store_too_many_rows(const tl_store *s, int64_t rows);
 
 #endif

@@ -1,6 +1,6 @@
 /* store_schema.c - checks a results folder before it is opened: its files must not lead elsewhere,
 ** and its database must say that it is ours. What else a foreign schema holds is left to SQLite
-** (store_connect) and to the bounds of statements. Also upgrades older schemas. */
+** (store_connect). Also upgrades older schemas. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

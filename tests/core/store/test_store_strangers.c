@@ -139,18 +139,11 @@ static int yes(void *user)
     return 1;
 }
 
-/* Pages that refer to each other in circles make a scan endless, as this is. */
-static void no_statement_is_endless(void)
+/* Also one that never ends: a view of others may be one. */
+static void a_signal_stops_a_statement(void)
 {
-    int64_t rows = 0;
     tl_store_close(open_store(scratch("endless"), TL_STORE_WRITE));
     tl_store *s = open_store(scratch("endless"), TL_STORE_READ);
-    CHECK_STATUS(run(s, COUNT "SELECT count(*) FROM n"), TL_ECORRUPT);
-    CHECK_STATUS(tl_store_exec(s, COUNT "SELECT i FROM n", 0, NULL, pass, &rows), TL_ECORRUPT);
-    CHECK(rows > 100000 && rows < 2000000);
-    CHECK_STATUS(run(s, "SELECT 1"), TL_OK);
-    tl_store_close(s);
-    s = open_store(scratch("endless"), TL_STORE_ASK);
     tl_store_watch(s, yes, NULL);
     CHECK_STATUS(run(s, COUNT "SELECT count(*) FROM n"), TL_EINVAL);
     CHECK(strstr(tl_errmsg(ctx), "interrupted"));
@@ -166,7 +159,7 @@ int main(void)
         {"the_schema_is_not_written_by_hand", the_schema_is_not_written_by_hand},
         {"links_in_a_folder_are_refused", links_in_a_folder_are_refused},
         {"a_journal_that_names_a_file_is_refused", a_journal_that_names_a_file_is_refused},
-        {"no_statement_is_endless", no_statement_is_endless},
+        {"a_signal_stops_a_statement", a_signal_stops_a_statement},
         {0}});
     tl_ctx_free(ctx);
     scratch_free();
