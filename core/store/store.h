@@ -46,8 +46,7 @@ tl_status store_hold(tl_store *s, double seconds);
 /* Gives the lock back, unless a transaction is open. */
 void store_release(tl_store *s);
 
-/* Runs tl_store_check_folder, and checks that the rollback journal names no file for SQLite to
-** delete. */
+/* Runs tl_store_check_folder for the folder and for the place of its database. */
 tl_status store_check_files(const tl_store *s);
 /* Returns the version of the schema, by what the header of the database says; 0: an empty file.
 ** TL_ECORRUPT: it is not a store, or is newer than this program. */
