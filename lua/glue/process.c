@@ -34,7 +34,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "glue.h"
+#include "rows.h"
 
 #define PROCESS "toeplab.process"
 #define MOST    256 /* most arguments of a child, and processes to poll */
@@ -316,11 +316,7 @@ static int wait_for(lua_State *L)
     return 2;
 }
 
-static int process_id(lua_State *L)
-{
-    lua_pushinteger(L, to_process(L)->pid);
-    return 1;
-}
+GLUE_CALL(process_id, , lua_pushinteger(L, to_process(L)->pid))
 
 static int poll_all(lua_State *L)
 {

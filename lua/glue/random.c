@@ -8,6 +8,8 @@ tl_stream *glue_test_stream(lua_State *L, int arg) { return luaL_testudata(L, ar
 
 static tl_stream *stream(lua_State *L) { return luaL_checkudata(L, 1, STREAM); }
 
+#define SELF(name) tl_stream *name = stream(L); arg++;
+
 static int core_stream(lua_State *L)
 {
     lua_Integer seed = luaL_checkinteger(L, 1);
@@ -18,25 +20,10 @@ static int core_stream(lua_State *L)
     return 1;
 }
 
-static int uniform(lua_State *L)
-{
-    tl_stream *s = stream(L);
-    tl_tensor *t = glue_tensor(L, 2);
-    double     low = luaL_optnumber(L, 3, 0), high = luaL_optnumber(L, 4, 1);
-    glue_check(L, tl_random_uniform(t, s, low, high));
-    lua_settop(L, 2);
-    return 1;
-}
-
-static int normal(lua_State *L)
-{
-    tl_stream *s = stream(L);
-    tl_tensor *t = glue_tensor(L, 2);
-    double     mean = luaL_optnumber(L, 3, 0), deviation = luaL_optnumber(L, 4, 1);
-    glue_check(L, tl_random_normal(t, s, mean, deviation));
-    lua_settop(L, 2);
-    return 1;
-}
+GLUE_CALL(uniform, SELF(s) TENSOR(t) OPT_NUMBER(low, 0) OPT_NUMBER(high, 1),
+          glue_check(L, tl_random_uniform(t, s, low, high)); lua_pushvalue(L, 2))
+GLUE_CALL(normal, SELF(s) TENSOR(t) OPT_NUMBER(mean, 0) OPT_NUMBER(deviation, 1),
+          glue_check(L, tl_random_normal(t, s, mean, deviation)); lua_pushvalue(L, 2))
 
 static int permutation(lua_State *L)
 {
@@ -69,11 +56,7 @@ static int below(lua_State *L)
     return 1;
 }
 
-static int unit(lua_State *L)
-{
-    lua_pushnumber(L, tl_random_unit(stream(L)));
-    return 1;
-}
+GLUE_CALL(unit, SELF(s), lua_pushnumber(L, tl_random_unit(s)))
 
 static int sample(lua_State *L)
 {
@@ -87,23 +70,10 @@ static int sample(lua_State *L)
     return 1;
 }
 
-static int state(lua_State *L)
-{
-    const tl_stream *s = stream(L);
-    lua_pushinteger(L, (lua_Integer)s->key);
-    lua_pushinteger(L, (lua_Integer)s->offset);
-    return 2;
-}
-
-static int set_state(lua_State *L)
-{
-    tl_stream  *s = stream(L);
-    lua_Integer key = luaL_checkinteger(L, 2), offset = luaL_checkinteger(L, 3);
-    *s = (tl_stream){(uint64_t)key, (uint64_t)offset};
-    return 0;
-}
-
-#define SELF(name) tl_stream *name = stream(L); arg++;
+GLUE_CALL(state, SELF(s), lua_pushinteger(L, (lua_Integer)s->key);
+          lua_pushinteger(L, (lua_Integer)s->offset))
+GLUE_CALL(set_state, SELF(s) INTEGER(key) INTEGER(offset),
+          *s = (tl_stream){(uint64_t)key, (uint64_t)offset})
 
 #define ROWS(X) \
     X(places, SELF(s) TENSOR(lengths) INTEGER(count), tl_random_places(lengths, count, s, y)) \
