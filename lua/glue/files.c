@@ -19,42 +19,22 @@ static const void *data_of(lua_State *L, int arg, size_t *out_bytes)
     return glue_elements(L, t);
 }
 
-/* sha256(text or tensor) */
-static int sha256(lua_State *L)
-{
-    char        hex[65];
-    size_t      bytes;
-    const void *data = data_of(L, 1, &bytes);
-    tl_sha256(data, bytes, hex);
-    lua_pushstring(L, hex);
-    return 1;
-}
-
+GLUE_CALL(sha256, size_t bytes; const void *data = data_of(L, 1, &bytes);, char hex[65];
+          tl_sha256(data, bytes, hex); lua_pushstring(L, hex))
 GLUE_CALL(sha256_file, STRING(path), char hex[65];
           glue_check(L, tl_sha256_file(glue_ctx(L), path, hex)); lua_pushstring(L, hex))
 
 /* crc32(text or tensor [, before]): the CRC-32 of zip files, continued from the one before. */
-static int crc32(lua_State *L)
-{
-    size_t      bytes;
-    const void *data = data_of(L, 1, &bytes);
-    uint32_t    before = (uint32_t)luaL_optinteger(L, 2, 0);
-    lua_pushinteger(L, tl_crc32(before, data, bytes));
-    return 1;
-}
+GLUE_CALL(crc32, size_t bytes; const void *data = data_of(L, 1, &bytes);,
+          uint32_t before = (uint32_t)luaL_optinteger(L, 2, 0);
+          lua_pushinteger(L, tl_crc32(before, data, bytes)))
 
 /* ---- Raw elements ---------------------------------------------------------------------------- */
 
 /* raw_bytes(type): the bytes of an element, or nil if there is no such type. */
-static int raw_bytes(lua_State *L)
-{
-    size_t      length;
-    const char *type = luaL_checklstring(L, 1, &length);
-    size_t      bytes = strlen(type) == length ? tl_raw_bytes(type) : 0;
-    if (bytes) lua_pushinteger(L, (lua_Integer)bytes);
-    else lua_pushnil(L);
-    return 1;
-}
+GLUE_CALL(raw_bytes, TEXT(type, length), size_t bytes = 0;
+          if (strlen(type) == length) bytes = tl_raw_bytes(type);
+          if (bytes) lua_pushinteger(L, (lua_Integer)bytes); else lua_pushnil(L))
 
 static int raw_read(lua_State *L)
 {

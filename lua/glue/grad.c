@@ -8,14 +8,8 @@
 #define WORTH    (4 << 20)  /* bytes of tensors below which a collection frees too little */
 #define SHARE    8          /* a collection waits until tensors have grown by 1/SHARE */
 
-static int require_grad(lua_State *L)
-{
-    tl_tensor *t = glue_tensor(L, 1);
-    glue_check(L, tl_set_requires_grad(t, lua_isnoneornil(L, 2) || lua_toboolean(L, 2)));
-    lua_settop(L, 1);
-    return 1;
-}
-
+GLUE_CALL(require_grad, TENSOR(t), int on = lua_isnoneornil(L, 2) || lua_toboolean(L, 2);
+          glue_check(L, tl_set_requires_grad(t, on)); lua_pushvalue(L, 1))
 GLUE_CALL(requires_grad, TENSOR(t), lua_pushboolean(L, tl_requires_grad(t)))
 
 static int grad(lua_State *L)

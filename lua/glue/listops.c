@@ -42,15 +42,9 @@ static tl_tensor *expression(lua_State *L, int64_t *first, int64_t *n)
     return ids;
 }
 
-static int listops_value(lua_State *L)
-{
-    int value;
-    int64_t first, n;
-    tl_tensor *ids = expression(L, &first, &n);
-    glue_check(L, tl_listops_value(ids, first, n, &value));
-    lua_pushinteger(L, value);
-    return 1;
-}
+GLUE_CALL(listops_value, int64_t first; int64_t n; tl_tensor *ids = expression(L, &first, &n);,
+          int value; glue_check(L, tl_listops_value(ids, first, n, &value));
+          lua_pushinteger(L, value))
 
 static int listops_text(lua_State *L)
 {

@@ -47,29 +47,13 @@ static int integers(lua_State *L)
     return 1;
 }
 
-static int below(lua_State *L)
-{
-    tl_stream  *s = stream(L);
-    lua_Integer bound = luaL_checkinteger(L, 2);
-    luaL_argcheck(L, bound >= 1, 2, "bound is less than 1");
-    lua_pushinteger(L, tl_random_below(s, bound));
-    return 1;
-}
-
+GLUE_CALL(below, SELF(s) INTEGER(bound),
+          luaL_argcheck(L, bound >= 1, 2, "bound is less than 1");
+          lua_pushinteger(L, tl_random_below(s, bound)))
 GLUE_CALL(unit, SELF(s), lua_pushnumber(L, tl_random_unit(s)))
-
-static int sample(lua_State *L)
-{
-    tl_stream *s = stream(L);
-    tl_tensor *logits = glue_tensor(L, 2);
-    double     temperature = luaL_optnumber(L, 3, 1);
-    int        top_k = glue_opt_int(L, 4, 0, 0, INT32_MAX);
-    int32_t    id;
-    glue_check(L, tl_sample(logits, temperature, top_k, s, &id));
-    lua_pushinteger(L, id);
-    return 1;
-}
-
+GLUE_CALL(sample, SELF(s) TENSOR(logits) OPT_NUMBER(temperature, 1), int32_t id;
+          int top_k = glue_opt_int(L, 4, 0, 0, INT32_MAX);
+          glue_check(L, tl_sample(logits, temperature, top_k, s, &id)); lua_pushinteger(L, id))
 GLUE_CALL(state, SELF(s), lua_pushinteger(L, (lua_Integer)s->key);
           lua_pushinteger(L, (lua_Integer)s->offset))
 GLUE_CALL(set_state, SELF(s) INTEGER(key) INTEGER(offset),

@@ -68,15 +68,9 @@ static int sizes(lua_State *L)
 }
 
 /* r:modes() -> b, lambda, decay */
-static int modes(lua_State *L)
-{
-    int            arg = 0;
-    RECURRENCE
-    tl_tensor    **b = glue_push_tensor(L), **lambda = glue_push_tensor(L);
-    tl_tensor    **decay = glue_push_tensor(L);
-    glue_check(L, tl_recurrence_modes(r, b, lambda, decay));
-    return 3;
-}
+GLUE_CALL(modes, RECURRENCE, tl_tensor **b = glue_push_tensor(L), **lambda = glue_push_tensor(L);
+          tl_tensor **decay = glue_push_tensor(L);
+          glue_check(L, tl_recurrence_modes(r, b, lambda, decay)))
 
 /* ---- Tables ---------------------------------------------------------------------------------- */
 

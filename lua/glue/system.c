@@ -223,22 +223,12 @@ static int list(lua_State *L)
     return 1;
 }
 
-static int exists(lua_State *L)
-{
-    struct stat s;
-    lua_pushboolean(L, stat(luaL_checkstring(L, 1), &s) == 0);
-    return 1;
-}
+GLUE_CALL(exists, STRING(path), struct stat s; lua_pushboolean(L, stat(path, &s) == 0))
 
 /* same(path, path) -> whether both lead to one file or folder */
-static int same(lua_State *L)
-{
-    struct stat a, b;
-    const char *one = luaL_checkstring(L, 1), *other = luaL_checkstring(L, 2);
-    int         both = stat(one, &a) == 0 && stat(other, &b) == 0;
-    lua_pushboolean(L, both && a.st_dev == b.st_dev && a.st_ino == b.st_ino);
-    return 1;
-}
+GLUE_CALL(same, STRING(one) STRING(other), struct stat a, b;
+          lua_pushboolean(L, stat(one, &a) == 0 && stat(other, &b) == 0 && a.st_dev == b.st_dev &&
+                             a.st_ino == b.st_ino))
 
 /* kind(path) -> "file", "folder", "other" (a device, a pipe) or nil; then whether path is a
 ** symbolic link */
@@ -255,24 +245,12 @@ static int kind(lua_State *L)
 }
 
 /* size(path) -> the file's size in bytes */
-static int file_size(lua_State *L)
-{
-    struct stat s;
-    const char *path = luaL_checkstring(L, 1);
-    if (stat(path, &s) != 0) return file_result(L, 0, path);
-    lua_pushinteger(L, (lua_Integer)s.st_size);
-    return 1;
-}
-
-static int free_space(lua_State *L)
-{
-    struct statvfs s;
-    const char    *path = luaL_checkstring(L, 1);
-    if (statvfs(path, &s) != 0) return file_result(L, 0, path);
-    lua_pushinteger(L, (lua_Integer)s.f_bavail * (lua_Integer)s.f_frsize);
-    return 1;
-}
-
+GLUE_CALL(file_size, STRING(path), struct stat s;
+          if (stat(path, &s) == 0) lua_pushinteger(L, (lua_Integer)s.st_size);
+          else file_result(L, 0, path))
+GLUE_CALL(free_space, STRING(path), struct statvfs s;
+          if (statvfs(path, &s) != 0) file_result(L, 0, path);
+          else lua_pushinteger(L, (lua_Integer)s.f_bavail * (lua_Integer)s.f_frsize))
 GLUE_CALL(rename_file, STRING(from) STRING(to), file_result(L, rename(from, to) == 0, from))
 
 /* link(from, to): gives the file at `from` the second name `to`, unless that name is taken. Of

@@ -264,16 +264,10 @@ static int show(lua_State *L)
 
 GLUE_CALL(copy, TENSOR(to) TENSOR(from), glue_check(L, tl_tensor_copy(to, from));
           lua_pushvalue(L, 1))
-
-static int fill(lua_State *L)
-{
-    tl_tensor *t = glue_tensor(L, 1);
-    double     value = luaL_checknumber(L, 2);
-    luaL_argcheck(L, tl_tensor_type(t) == TL_F32 || fabs(value) <= INT32_MAX, 2, "not 32 bits");
-    glue_check(L, tl_tensor_fill(t, value));
-    lua_settop(L, 1);
-    return 1;
-}
+GLUE_CALL(fill, TENSOR(t) NUMBER(value),
+          luaL_argcheck(L, tl_tensor_type(t) == TL_F32 || fabs(value) <= INT32_MAX, 2,
+                        "not 32 bits");
+          glue_check(L, tl_tensor_fill(t, value)); lua_pushvalue(L, 1))
 
 static int clone(lua_State *L)
 {

@@ -104,18 +104,13 @@ static int padded(lua_State *L)
     return 2;
 }
 
-/* ngram_bits(train, test, order, v [, smoothing]) -> bits */
-static int ngram_bits(lua_State *L)
-{
-    static const char *const names[] = {"witten-bell", "kneser-ney", NULL};
-    tl_tensor *train = glue_tensor(L, 1), *test = glue_tensor(L, 2);
-    int        order = glue_int(L, 3, 0, INT32_MAX), size_v = glue_int(L, 4, 1, INT32_MAX);
-    int        smoothing = luaL_checkoption(L, 5, names[TL_WITTEN_BELL], names);
-    double     bits;
-    glue_check(L, tl_ngram_bits(train, test, order, size_v, (tl_smoothing)smoothing, &bits));
-    lua_pushnumber(L, bits);
-    return 1;
-}
+/* in the order of tl_smoothing */
+static const char *const smoothings[] = {"witten-bell", "kneser-ney", NULL};
+
+GLUE_CALL(ngram_bits, TENSOR(train) TENSOR(test) INT(order, 0, INT32_MAX) INT(v, 1, INT32_MAX),
+          double bits; int smoothing = luaL_checkoption(L, 5, *smoothings, smoothings);
+          glue_check(L, tl_ngram_bits(train, test, order, v, (tl_smoothing)smoothing, &bits));
+          lua_pushnumber(L, bits))
 
 const luaL_Reg glue_text_functions[] = {
     {"vocab_bytes", vocab_bytes}, {"vocab_chars", vocab_chars}, {"vocab_words", vocab_words},
