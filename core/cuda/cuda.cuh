@@ -172,6 +172,25 @@ static inline int64_t blocks_for(int64_t n)
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < (n); \
          i += (int64_t)gridDim.x * blockDim.x)
 
+/* Operators that are one launch, unless n is 0: of a kernel whose last argument is n, the end of
+** its loop by EACH, or of a block for each of n rows. a: the operator's arguments. */
+#define GPU_EACH(op, n, kernel, ...)                                                              \
+    tl_status gpu_##op(tl_ctx *ctx, const tl_args *args)                                          \
+    {                                                                                             \
+        const struct tl_args_##op *a = &args->op;                                                 \
+        int64_t count = n;                                                                        \
+        if (count > 0) LAUNCH(kernel, blocks_for(count), THREADS, __VA_ARGS__, count);            \
+        return launched(ctx, #op);                                                                \
+    }
+#define GPU_ROWS(op, n, kernel, ...)                                                              \
+    tl_status gpu_##op(tl_ctx *ctx, const tl_args *args)                                          \
+    {                                                                                             \
+        const struct tl_args_##op *a = &args->op;                                                 \
+        int64_t count = n;                                                                        \
+        if (count > 0) LAUNCH_SYNC(kernel, count, THREADS, __VA_ARGS__);                          \
+        return launched(ctx, #op);                                                                \
+    }
+
 /* ---- Reductions within a block of THREADS ---------------------------------------------------- */
 
 struct add {

@@ -43,4 +43,15 @@ tl_status tl_launch_host(tl_ctx *ctx, tl_op op, const tl_args *a);
 
 double tl_seconds(void); /* of a clock that only runs forward */
 
+/* A kernel that is one parallel loop over `count` items, in parts of `grain`, whose body reads the
+** job j; a: the operator's arguments. */
+#define TL_PARALLEL(op, count, grain, body, job_type, ...)      \
+    tl_status tl_cpu_##op(tl_ctx *ctx, const tl_args *args)     \
+    {                                                           \
+        const struct tl_args_##op *a = &args->op;               \
+        job_type j = {__VA_ARGS__};                             \
+        tl_parallel(ctx, count, grain, body, &j);               \
+        return TL_OK;                                           \
+    }
+
 #endif

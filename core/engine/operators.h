@@ -39,10 +39,8 @@
     X(windows, T(I32, ids) T(I32, starts), T(I32, rows), , ) \
     X(argsort, T(ANY, x), T(I32, order) T(I32, rank), , ) \
     X(topk, T(ANY, x), T(I32, places) T(I32, slots), , ) \
-    X(softmax, T(F32, x), T(F32, y), N(causal), ) \
-    X(softmax_grad, T(F32, y) T(F32, dy), T(F32, dx), N(causal), ) \
-    X(log_softmax, T(F32, x), T(F32, y), , ) \
-    X(log_softmax_grad, T(F32, y) T(F32, dy), T(F32, dx), , ) \
+    X(softmax, T(F32, x), T(F32, y), N(causal) N(log), ) \
+    X(softmax_grad, T(F32, y) T(F32, dy), T(F32, dx), N(causal) N(log), ) \
     X(attention, T(F32, q) T(F32, k) T(F32, v) T(OPT, bias) T(OPT, mask), \
       T(F32, y) T(OPT, stats), N(causal) N(window) N(key) N(offset), R(scale) R(p)) \
     X(attention_grad, T(F32, q) T(F32, k) T(F32, v) T(OPT, bias) T(OPT, mask) T(F32, y) \

@@ -62,18 +62,5 @@ static __global__ void grad_columns(tl_batch_norm_job j)
             scale * (j.dy[r * j.cols + c] - a - (j.x[r * j.cols + c] - mean) * b);
 }
 
-tl_status gpu_batch_norm(tl_ctx *ctx, const tl_args *a)
-{
-    tl_batch_norm_job j = tl_batch_norm_job_of(a);
-    if (j.cols == 0) return TL_OK;
-    LAUNCH_SYNC(columns, j.cols, THREADS, j);
-    return launched(ctx, "batch_norm");
-}
-
-tl_status gpu_batch_norm_grad(tl_ctx *ctx, const tl_args *a)
-{
-    tl_batch_norm_job j = tl_batch_norm_grad_job_of(a);
-    if (j.cols == 0) return TL_OK;
-    LAUNCH_SYNC(grad_columns, j.cols, THREADS, j);
-    return launched(ctx, "batch_norm_grad");
-}
+GPU_ROWS(batch_norm, tl_cols(a->x), columns, tl_batch_norm_job_of(args))
+GPU_ROWS(batch_norm_grad, tl_cols(a->x), grad_columns, tl_batch_norm_grad_job_of(args))

@@ -55,13 +55,7 @@ static __global__ void to_float_each(const int32_t *x, float *y, int64_t n)
 }
 
 /* y = x, int32 */
-tl_status gpu_to_float(tl_ctx *ctx, const tl_args *a)
-{
-    int64_t n = a->to_float.y->len;
-    if (n == 0) return TL_OK;
-    LAUNCH(to_float_each, blocks_for(n), THREADS, I32(a->to_float.x), F32(a->to_float.y), n);
-    return launched(ctx, "to_float");
-}
+GPU_EACH(to_float, a->y->len, to_float_each, I32(a->x), F32(a->y))
 
 static __global__ void pick_each(tl_walk w, const float *a, const float *y, const float *dy,
                                  float *da, int64_t n)
@@ -76,15 +70,8 @@ static __global__ void pick_each(tl_walk w, const float *a, const float *y, cons
 
 /* The gradient of a maximum or minimum: da = dy where the result y equals a, broadcast, or a is
 ** NaN, and 0 elsewhere. */
-tl_status gpu_pick(tl_ctx *ctx, const tl_args *a)
-{
-    const tl_tensor *y = a->pick.y;
-    if (y->len == 0) return TL_OK;
-    tl_walk w = tl_walk_of(a->pick.a, y, y->ndim, y->dims);
-    LAUNCH(pick_each, blocks_for(y->len), THREADS, w, F32(a->pick.a), F32(y), F32(a->pick.dy),
-           F32(a->pick.da), y->len);
-    return launched(ctx, "pick");
-}
+GPU_EACH(pick, a->y->len, pick_each, tl_walk_of(a->a, a->y, a->y->ndim, a->y->dims), F32(a->a),
+         F32(a->y), F32(a->dy), F32(a->da))
 
 /* ---- The adjoint of a broadcast -------------------------------------------------------------- */
 

@@ -23,16 +23,10 @@ static __global__ void conv_each(conv j, const float *x, const float *t, float *
     }
 }
 
-tl_status gpu_conv(tl_ctx *ctx, const tl_args *a)
-{
-    const struct tl_args_conv *c = &a->conv;
-    const tl_tensor *x = c->x;
-    conv             j = {x->dims[0], x->dims[1], x->dims[2], c->taps->dims[0], c->origin,
-                          c->adjoint ? -1 : 1};
-    if (x->len == 0) return TL_OK;
-    LAUNCH(conv_each, blocks_for(x->len), THREADS, j, F32(x), F32(c->taps), F32(c->y), x->len);
-    return launched(ctx, "conv");
-}
+GPU_EACH(conv, a->x->len, conv_each,
+         conv{a->x->dims[0], a->x->dims[1], a->x->dims[2], a->taps->dims[0], a->origin,
+              a->adjoint ? -1 : 1},
+         F32(a->x), F32(a->taps), F32(a->y))
 
 #define PARTS 32 /* partial sums over the blocks */
 #define BLOCK 32 /* positions of a sequence whose products are summed in float32, as in conv.c */

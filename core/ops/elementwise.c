@@ -58,66 +58,32 @@ INLINE void for_kind(void (*loop)(tl_unary_kind kind, const map *m, int64_t begi
 #undef X
 }
 
-static void unary_body(void *user, int64_t begin, int64_t end, int thread)
-{
-    (void)thread;
-    for_kind(value_loop, user, begin, end);
-}
-
-static void unary_grad_body(void *user, int64_t begin, int64_t end, int thread)
-{
-    (void)thread;
-    for_kind(slope_loop, user, begin, end);
-}
-
-static void gate_body(void *user, int64_t begin, int64_t end, int thread)
-{
-    (void)thread;
-    for_kind(gate_loop, user, begin, end);
-}
-
-static void gate_grad_body(void *user, int64_t begin, int64_t end, int thread)
-{
-    (void)thread;
-    for_kind(gate_slope_loop, user, begin, end);
-}
+#define BODY(name, loop)                                                         \
+    static void name(void *user, int64_t begin, int64_t end, int thread)         \
+    {                                                                            \
+        (void)thread;                                                            \
+        for_kind(loop, user, begin, end);                                        \
+    }
+BODY(unary_body, value_loop)
+BODY(unary_grad_body, slope_loop)
+BODY(gate_body, gate_loop)
+BODY(gate_grad_body, gate_slope_loop)
 
 /* y = f(x) */
-tl_status tl_cpu_unary(tl_ctx *ctx, const tl_args *a)
-{
-    const struct tl_args_unary *u = &a->unary;
-    map m = {.kind = (tl_unary_kind)u->kind, .x = F32(u->x), .y = F32(u->y)};
-    tl_parallel(ctx, u->y->len, GRAIN, unary_body, &m);
-    return TL_OK;
-}
+TL_PARALLEL(unary, a->y->len, GRAIN, unary_body, map, .kind = (tl_unary_kind)a->kind,
+            .x = F32(a->x), .y = F32(a->y))
 
 /* dx = dy f'(x); dx may be dy */
-tl_status tl_cpu_unary_grad(tl_ctx *ctx, const tl_args *a)
-{
-    const struct tl_args_unary_grad *u = &a->unary_grad;
-    map m = {.kind = (tl_unary_kind)u->kind, .x = F32(u->x), .dy = F32(u->dy), .y = F32(u->dx)};
-    tl_parallel(ctx, u->dx->len, GRAIN, unary_grad_body, &m);
-    return TL_OK;
-}
+TL_PARALLEL(unary_grad, a->dx->len, GRAIN, unary_grad_body, map, .kind = (tl_unary_kind)a->kind,
+            .x = F32(a->x), .dy = F32(a->dy), .y = F32(a->dx))
 
 /* y = f(a) b */
-tl_status tl_cpu_gate(tl_ctx *ctx, const tl_args *a)
-{
-    const struct tl_args_gate *g = &a->gate;
-    map m = {.kind = (tl_unary_kind)g->kind, .a = F32(g->a), .b = F32(g->b), .y = F32(g->y)};
-    tl_parallel(ctx, g->y->len, GRAIN, gate_body, &m);
-    return TL_OK;
-}
+TL_PARALLEL(gate, a->y->len, GRAIN, gate_body, map, .kind = (tl_unary_kind)a->kind,
+            .a = F32(a->a), .b = F32(a->b), .y = F32(a->y))
 
 /* da, db = the gradients of f(a) b for dy; they may be dy and b */
-tl_status tl_cpu_gate_grad(tl_ctx *ctx, const tl_args *a)
-{
-    const struct tl_args_gate_grad *g = &a->gate_grad;
-    map m = {.kind = (tl_unary_kind)g->kind, .a = F32(g->a), .b = F32(g->b), .dy = F32(g->dy),
-             .da = F32(g->da), .db = F32(g->db)};
-    tl_parallel(ctx, g->da->len, GRAIN, gate_grad_body, &m);
-    return TL_OK;
-}
+TL_PARALLEL(gate_grad, a->da->len, GRAIN, gate_grad_body, map, .kind = (tl_unary_kind)a->kind,
+            .a = F32(a->a), .b = F32(a->b), .dy = F32(a->dy), .da = F32(a->da), .db = F32(a->db))
 
 static void affine_body(void *user, int64_t begin, int64_t end, int thread)
 {
@@ -141,21 +107,12 @@ static void axpy_body(void *user, int64_t begin, int64_t end, int thread)
 }
 
 /* y = scale x + shift; y may be x */
-tl_status tl_cpu_affine(tl_ctx *ctx, const tl_args *a)
-{
-    map m = {.x = F32(a->affine.x), .y = F32(a->affine.y), .scale = (float)a->affine.scale,
-             .shift = (float)a->affine.shift};
-    tl_parallel(ctx, a->affine.y->len, GRAIN, affine_body, &m);
-    return TL_OK;
-}
+TL_PARALLEL(affine, a->y->len, GRAIN, affine_body, map, .x = F32(a->x), .y = F32(a->y),
+            .scale = (float)a->scale, .shift = (float)a->shift)
 
 /* y += scale x */
-tl_status tl_cpu_axpy(tl_ctx *ctx, const tl_args *a)
-{
-    map m = {.x = F32(a->axpy.x), .y = F32(a->axpy.y), .scale = (float)a->axpy.scale};
-    tl_parallel(ctx, a->axpy.y->len, GRAIN, axpy_body, &m);
-    return TL_OK;
-}
+TL_PARALLEL(axpy, a->y->len, GRAIN, axpy_body, map, .x = F32(a->x), .y = F32(a->y),
+            .scale = (float)a->scale)
 
 /* ---- Public functions ------------------------------------------------------------------------ */
 

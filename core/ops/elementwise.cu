@@ -51,56 +51,14 @@ static __global__ void copy_each(const uint32_t *x, uint32_t *y, int64_t n)
 
 /* ---- Operators ------------------------------------------------------------------------------- */
 
-tl_status gpu_unary(tl_ctx *ctx, const tl_args *a)
-{
-    int64_t n = a->unary.y->len;
-    LAUNCH(unary_each, blocks_for(n), THREADS, (tl_unary_kind)a->unary.kind, F32(a->unary.x),
-           F32(a->unary.y), n);
-    return launched(ctx, "unary");
-}
-
-tl_status gpu_unary_grad(tl_ctx *ctx, const tl_args *a)
-{
-    const struct tl_args_unary_grad *u = &a->unary_grad;
-    int64_t n = u->dx->len;
-    LAUNCH(unary_grad_each, blocks_for(n), THREADS, (tl_unary_kind)u->kind, F32(u->x), F32(u->dy),
-           F32(u->dx), n);
-    return launched(ctx, "unary_grad");
-}
-
-tl_status gpu_gate(tl_ctx *ctx, const tl_args *a)
-{
-    const struct tl_args_gate *g = &a->gate;
-    int64_t n = g->y->len;
-    LAUNCH(gate_each, blocks_for(n), THREADS, (tl_unary_kind)g->kind, F32(g->a), F32(g->b),
-           F32(g->y), n);
-    return launched(ctx, "gate");
-}
-
-tl_status gpu_gate_grad(tl_ctx *ctx, const tl_args *a)
-{
-    const struct tl_args_gate_grad *g = &a->gate_grad;
-    int64_t n = g->da->len;
-    LAUNCH(gate_grad_each, blocks_for(n), THREADS, (tl_unary_kind)g->kind, F32(g->a), F32(g->b),
-           F32(g->dy), F32(g->da), F32(g->db), n);
-    return launched(ctx, "gate_grad");
-}
-
-tl_status gpu_affine(tl_ctx *ctx, const tl_args *a)
-{
-    int64_t n = a->affine.y->len;
-    LAUNCH(affine_each, blocks_for(n), THREADS, F32(a->affine.x), (float)a->affine.scale,
-           (float)a->affine.shift, F32(a->affine.y), n);
-    return launched(ctx, "affine");
-}
-
-tl_status gpu_axpy(tl_ctx *ctx, const tl_args *a)
-{
-    int64_t n = a->axpy.y->len;
-    LAUNCH(axpy_each, blocks_for(n), THREADS, F32(a->axpy.x), (float)a->axpy.scale,
-           F32(a->axpy.y), n);
-    return launched(ctx, "axpy");
-}
+GPU_EACH(unary, a->y->len, unary_each, (tl_unary_kind)a->kind, F32(a->x), F32(a->y))
+GPU_EACH(unary_grad, a->dx->len, unary_grad_each, (tl_unary_kind)a->kind, F32(a->x), F32(a->dy),
+         F32(a->dx))
+GPU_EACH(gate, a->y->len, gate_each, (tl_unary_kind)a->kind, F32(a->a), F32(a->b), F32(a->y))
+GPU_EACH(gate_grad, a->da->len, gate_grad_each, (tl_unary_kind)a->kind, F32(a->a), F32(a->b),
+         F32(a->dy), F32(a->da), F32(a->db))
+GPU_EACH(affine, a->y->len, affine_each, F32(a->x), (float)a->scale, (float)a->shift, F32(a->y))
+GPU_EACH(axpy, a->y->len, axpy_each, F32(a->x), (float)a->scale, F32(a->y))
 
 tl_status gpu_fill(tl_ctx *ctx, const tl_args *a)
 {
@@ -114,10 +72,4 @@ tl_status gpu_fill(tl_ctx *ctx, const tl_args *a)
 }
 
 /* The tensors may share storage only if they are the same elements. */
-tl_status gpu_copy(tl_ctx *ctx, const tl_args *a)
-{
-    int64_t n = a->copy.y->len;
-    LAUNCH(copy_each, blocks_for(n), THREADS, (const uint32_t *)DATA(a->copy.x),
-           (uint32_t *)DATA(a->copy.y), n);
-    return launched(ctx, "copy");
-}
+GPU_EACH(copy, a->y->len, copy_each, (const uint32_t *)DATA(a->x), (uint32_t *)DATA(a->y))

@@ -12,7 +12,7 @@ static __device__ bool bad(int32_t index, int64_t count, int64_t *fault)
 
 /* Each of the tables has `rows` rows and `each` indices. */
 static __global__ void gather_each(const float *tables, int64_t rows, const int32_t *index,
-                                   int64_t each, int64_t cols, float *y, int64_t n, int64_t *fault)
+                                   int64_t each, int64_t cols, float *y, int64_t *fault, int64_t n)
 {
     EACH(i, n)
     {
@@ -21,15 +21,8 @@ static __global__ void gather_each(const float *tables, int64_t rows, const int3
     }
 }
 
-tl_status gpu_gather(tl_ctx *ctx, const tl_args *a)
-{
-    const struct tl_args_gather *g = &a->gather;
-    int64_t n = g->y->len;
-    if (n == 0) return TL_OK;
-    LAUNCH(gather_each, blocks_for(n), THREADS, F32(g->x), g->table, I32(g->index), g->each,
-           g->cols, F32(g->y), n, gpu_of(ctx)->fault);
-    return launched(ctx, "gather");
-}
+GPU_EACH(gather, a->y->len, gather_each, F32(a->x), a->table, I32(a->index), a->each, a->cols,
+         F32(a->y), gpu_of(ctx)->fault)
 
 /* ---- Gradient: positions sorted by index ----------------------------------------------------- */
 
@@ -135,7 +128,7 @@ tl_status gpu_gather_grad(tl_ctx *ctx, const tl_args *a)
 /* ---- Windows --------------------------------------------------------------------------------- */
 
 static __global__ void windows_each(const int32_t *ids, int64_t len, const int32_t *starts,
-                                    int64_t n, int32_t *rows, int64_t total, int64_t *fault)
+                                    int64_t n, int32_t *rows, int64_t *fault, int64_t total)
 {
     EACH(i, total)
     {
@@ -145,12 +138,5 @@ static __global__ void windows_each(const int32_t *ids, int64_t len, const int32
 }
 
 /* ids [t], starts [b], rows [b,n] */
-tl_status gpu_windows(tl_ctx *ctx, const tl_args *a)
-{
-    const struct tl_args_windows *w = &a->windows;
-    int64_t total = w->rows->len;
-    if (total == 0) return TL_OK;
-    LAUNCH(windows_each, blocks_for(total), THREADS, I32(w->ids), w->ids->len, I32(w->starts),
-           w->rows->dims[1], I32(w->rows), total, gpu_of(ctx)->fault);
-    return launched(ctx, "windows");
-}
+GPU_EACH(windows, a->rows->len, windows_each, I32(a->ids), a->ids->len, I32(a->starts),
+         a->rows->dims[1], I32(a->rows), gpu_of(ctx)->fault)

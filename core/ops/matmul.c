@@ -34,13 +34,8 @@ static void spread(void *user, int64_t begin, int64_t end, int thread)
 }
 
 /* Writes a row to every row of y, to which a product is then added. */
-tl_status tl_cpu_spread(tl_ctx *ctx, const tl_args *a)
-{
-    const struct tl_args_spread *s = &a->spread;
-    rows p = {F32(s->row), F32(s->y), s->row->len};
-    if (p.cols > 0) tl_parallel(ctx, s->y->len / p.cols, 1 + 16384 / p.cols, spread, &p);
-    return TL_OK;
-}
+TL_PARALLEL(spread, j.cols > 0 ? a->y->len / j.cols : 0, 1 + 16384 / (j.cols + 1), spread, rows,
+            F32(a->row), F32(a->y), a->row->len)
 
 /* ---- Matmul ---------------------------------------------------------------------------------- */
 

@@ -49,17 +49,9 @@ static __global__ void norm_rows(tl_norm_kind kind, double eps, const float *x, 
             pick(bias, i, 0);
 }
 
-tl_status gpu_norm(tl_ctx *ctx, const tl_args *a)
-{
-    const struct tl_args_norm *n = &a->norm;
-    int64_t rows = tl_rows(n->x);
-    float  *stats = F32(n->stats);
-    if (n->x->len == 0) return TL_OK;
-    LAUNCH_SYNC(norm_rows, rows, THREADS, (tl_norm_kind)n->kind, n->eps, F32(n->x),
-                column_of(n->weight), column_of(n->bias), F32(n->y), stats, stats + rows,
-                tl_cols(n->x));
-    return launched(ctx, "norm");
-}
+GPU_ROWS(norm, a->x->len > 0 ? tl_rows(a->x) : 0, norm_rows, (tl_norm_kind)a->kind, a->eps,
+         F32(a->x), column_of(a->weight), column_of(a->bias), F32(a->y), F32(a->stats),
+         F32(a->stats) + tl_rows(a->x), tl_cols(a->x))
 
 /* ---- Gradients ------------------------------------------------------------------------------- */
 

@@ -54,12 +54,6 @@ void tl_draw_group(uint64_t key, uint64_t offset, int64_t group, uint32_t out[TL
         for (int w = 0; w < 4; w++) out[4 * j + w] = c[w][j];
 }
 
-/* Computes the random words of elements GROUP g .. GROUP (g+1) - 1. */
-static void draw_group(const fill *f, int64_t g, uint32_t out[GROUP])
-{
-    tl_draw_group(f->key, f->offset, g, out);
-}
-
 static int64_t group_len(const fill *f, int64_t g)
 {
     return f->len - g * GROUP < GROUP ? f->len - g * GROUP : GROUP;
@@ -74,7 +68,7 @@ static void uniform_part(void *user, int64_t begin, int64_t end, int thread)
     for (int64_t g = begin; g < end; g++) {
         float *restrict out = f->out + g * GROUP;
         int64_t n = group_len(f, g);
-        draw_group(f, g, w);
+        tl_draw_group(f->key, f->offset, g, w);
         for (int64_t e = 0; e < n; e++) out[e] = a + b * (float)(int32_t)(w[e] >> 8);
     }
 }
@@ -88,7 +82,7 @@ static void normal_part(void *user, int64_t begin, int64_t end, int thread)
     for (int64_t g = begin; g < end; g++) {
         float  *out = f->out + g * GROUP;
         int64_t n = group_len(f, g);
-        draw_group(f, g, w);
+        tl_draw_group(f->key, f->offset, g, w);
         for (int64_t e = 0; e < n; e += 2) tl_normal_pair(w[e], w[e + 1], z + e);
         for (int64_t e = 0; e < n; e++) out[e] = f->a + f->b * z[e];
     }
@@ -105,17 +99,12 @@ static void dropout_part(void *user, int64_t begin, int64_t end, int thread)
         const float *restrict in = f->in + g * GROUP;
         float *restrict out = f->out + g * GROUP;
         int64_t n = group_len(f, g);
-        draw_group(f, g, w);
+        tl_draw_group(f->key, f->offset, g, w);
         for (int64_t e = 0; e < n; e++) {
             float scaled = in[e] * scale; /* read unconditionally, so that no branch is needed */
             out[e] = w[e] >= threshold ? scaled : 0.0f;
         }
     }
-}
-
-static void fill_parallel(tl_ctx *ctx, fill *f, tl_body body)
-{
-    tl_parallel(ctx, (f->len + GROUP - 1) / GROUP, GRAIN, body, f);
 }
 
 /* Integers and places take a whole block each, so a group holds LANES of them. */
@@ -125,7 +114,7 @@ static void integers_part(void *user, int64_t begin, int64_t end, int thread)
     uint32_t    w[GROUP];
     (void)thread;
     for (int64_t g = begin; g < end; g++) {
-        draw_group(f, g, w);
+        tl_draw_group(f->key, f->offset, g, w);
         for (int64_t e = g * LANES, b = 0; e < f->len && b < LANES; e++, b++)
             f->ids[e] = (int32_t)(tl_philox_bits(w + 4 * b) % f->bound);
     }
@@ -137,58 +126,28 @@ static void places_part(void *user, int64_t begin, int64_t end, int thread)
     uint32_t    w[GROUP];
     (void)thread;
     for (int64_t g = begin; g < end; g++) {
-        draw_group(f, g, w);
+        tl_draw_group(f->key, f->offset, g, w);
         for (int64_t e = g * LANES, b = 0; e < f->len && b < LANES; e++, b++)
             for (int64_t r = 0; r < f->rows; r++)
                 f->ids[r * f->len + e] = tl_philox_place(f->in[r], tl_philox_unit(w + 4 * b));
     }
 }
 
-tl_status tl_cpu_uniform(tl_ctx *ctx, const tl_args *a)
-{
-    const struct tl_args_uniform *r = &a->uniform;
-    fill f = {.key = (uint64_t)r->key, .offset = (uint64_t)r->offset, .len = r->y->len,
-              .out = F32(r->y), .a = (float)r->low, .b = (float)(r->high - r->low)};
-    fill_parallel(ctx, &f, uniform_part);
-    return TL_OK;
-}
+#define DRAWS .key = (uint64_t)a->key, .offset = (uint64_t)a->offset
+#define GROUPS(len, size) (((len) + (size) - 1) / (size))
 
-tl_status tl_cpu_normal(tl_ctx *ctx, const tl_args *a)
-{
-    const struct tl_args_normal *r = &a->normal;
-    fill f = {.key = (uint64_t)r->key, .offset = (uint64_t)r->offset, .len = r->y->len,
-              .out = F32(r->y), .a = (float)r->mean, .b = (float)r->deviation};
-    fill_parallel(ctx, &f, normal_part);
-    return TL_OK;
-}
-
-tl_status tl_cpu_integers(tl_ctx *ctx, const tl_args *a)
-{
-    const struct tl_args_integers *r = &a->integers;
-    fill f = {.key = (uint64_t)r->key, .offset = (uint64_t)r->offset, .len = r->y->len,
-              .ids = I32(r->y), .bound = (uint64_t)r->bound};
-    tl_parallel(ctx, (f.len + LANES - 1) / LANES, GRAIN, integers_part, &f);
-    return TL_OK;
-}
-
-tl_status tl_cpu_places(tl_ctx *ctx, const tl_args *a)
-{
-    const struct tl_args_places *r = &a->places;
-    fill f = {.key = (uint64_t)r->key, .offset = (uint64_t)r->offset, .len = tl_cols(r->places),
-              .in = F32(r->lengths), .rows = r->lengths->len, .ids = I32(r->places)};
-    tl_parallel(ctx, (f.len + LANES - 1) / LANES, GRAIN, places_part, &f);
-    return TL_OK;
-}
-
-tl_status tl_cpu_dropout(tl_ctx *ctx, const tl_args *a)
-{
-    const struct tl_args_dropout *r = &a->dropout;
-    fill f = {.key = (uint64_t)r->key, .offset = (uint64_t)r->offset, .len = r->y->len,
-              .in = F32(r->x), .out = F32(r->y), .a = (float)(1.0 / (1.0 - r->p)),
-              .threshold = (uint64_t)(r->p * 0x1p32)};
-    fill_parallel(ctx, &f, dropout_part);
-    return TL_OK;
-}
+TL_PARALLEL(uniform, GROUPS(j.len, GROUP), GRAIN, uniform_part, fill, DRAWS, .len = a->y->len,
+            .out = F32(a->y), .a = (float)a->low, .b = (float)(a->high - a->low))
+TL_PARALLEL(normal, GROUPS(j.len, GROUP), GRAIN, normal_part, fill, DRAWS, .len = a->y->len,
+            .out = F32(a->y), .a = (float)a->mean, .b = (float)a->deviation)
+TL_PARALLEL(integers, GROUPS(j.len, LANES), GRAIN, integers_part, fill, DRAWS, .len = a->y->len,
+            .ids = I32(a->y), .bound = (uint64_t)a->bound)
+TL_PARALLEL(places, GROUPS(j.len, LANES), GRAIN, places_part, fill, DRAWS,
+            .len = tl_cols(a->places), .in = F32(a->lengths), .rows = a->lengths->len,
+            .ids = I32(a->places))
+TL_PARALLEL(dropout, GROUPS(j.len, GROUP), GRAIN, dropout_part, fill, DRAWS, .len = a->y->len,
+            .in = F32(a->x), .out = F32(a->y), .a = (float)(1.0 / (1.0 - a->p)),
+            .threshold = (uint64_t)(a->p * 0x1p32))
 
 /* Fills t by kernel op, and advances s. */
 static tl_status fill_tensor(tl_op op, const char *name, tl_tensor *t, tl_stream *s,

@@ -66,15 +66,9 @@ static void reduce_body(void *user, int64_t begin, int64_t end, int thread)
 }
 
 /* y = the reduction of x over an axis or TL_ALL_AXES */
-tl_status tl_cpu_reduce(tl_ctx *ctx, const tl_args *a)
-{
-    const struct tl_args_reduce *r = &a->reduce;
-    tl_around s = tl_split(r->x, (int)r->axis);
-    job j = {.kind = (tl_reduce_kind)r->kind, .size = s.size, .inner = s.inner, .x = F32(r->x),
-             .out = F32(r->y)};
-    tl_parallel(ctx, s.outer * s.inner, 1 + 16384 / (s.size + 1), reduce_body, &j);
-    return TL_OK;
-}
+TL_PARALLEL(reduce, a->y->len, 1 + 16384 / (j.size + 1), reduce_body, job,
+            .kind = (tl_reduce_kind)a->kind, .size = tl_split(a->x, (int)a->axis).size,
+            .inner = tl_split(a->x, (int)a->axis).inner, .x = F32(a->x), .out = F32(a->y))
 
 /* Each element of a sum or a mean over all axes takes the same gradient. */
 static void spread_body(void *user, int64_t begin, int64_t end, int thread)
@@ -183,13 +177,8 @@ static void argmax_body(void *user, int64_t begin, int64_t end, int thread)
 }
 
 /* index = the position of the first largest element in each row of x */
-tl_status tl_cpu_argmax(tl_ctx *ctx, const tl_args *a)
-{
-    const tl_tensor *x = a->argmax.x, *index = a->argmax.index;
-    job j = {.size = tl_cols(x), .x = F32(x), .index = I32(index)};
-    tl_parallel(ctx, index->len, 1 + 16384 / j.size, argmax_body, &j);
-    return TL_OK;
-}
+TL_PARALLEL(argmax, a->index->len, 1 + 16384 / j.size, argmax_body, job, .size = tl_cols(a->x),
+            .x = F32(a->x), .index = I32(a->index))
 
 tl_status tl_argmax(tl_tensor *x, tl_tensor **out_index)
 {
@@ -221,15 +210,9 @@ static void cumsum_body(void *user, int64_t begin, int64_t end, int thread)
 }
 
 /* y = running sums of x along an axis, from the end if reverse */
-tl_status tl_cpu_cumsum(tl_ctx *ctx, const tl_args *a)
-{
-    const struct tl_args_cumsum *c = &a->cumsum;
-    tl_around s = tl_split(c->x, (int)c->axis);
-    job j = {.reverse = (int)c->reverse, .size = s.size, .inner = s.inner, .x = F32(c->x),
-             .out = F32(c->y)};
-    tl_parallel(ctx, s.outer * s.inner, 1 + 16384 / (s.size + 1), cumsum_body, &j);
-    return TL_OK;
-}
+TL_PARALLEL(cumsum, j.size > 0 ? a->x->len / j.size : 0, 1 + 16384 / (j.size + 1), cumsum_body,
+            job, .reverse = (int)a->reverse, .size = tl_split(a->x, (int)a->axis).size,
+            .inner = tl_split(a->x, (int)a->axis).inner, .x = F32(a->x), .out = F32(a->y))
 
 static tl_status cumsum_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {

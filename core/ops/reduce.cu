@@ -110,13 +110,7 @@ static __global__ void argmax_rows(const float *x, int32_t *index, int64_t size)
 }
 
 /* index = the position of the first largest element in each row of x */
-tl_status gpu_argmax(tl_ctx *ctx, const tl_args *a)
-{
-    const tl_tensor *x = a->argmax.x, *index = a->argmax.index;
-    if (index->len == 0) return TL_OK;
-    LAUNCH_SYNC(argmax_rows, index->len, THREADS, F32(x), I32(index), tl_cols(x));
-    return launched(ctx, "argmax");
-}
+GPU_ROWS(argmax, a->index->len, argmax_rows, F32(a->x), I32(a->index), tl_cols(a->x))
 
 /* ---- Running sums ---------------------------------------------------------------------------- */
 

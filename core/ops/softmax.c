@@ -75,72 +75,41 @@ static void log_softmax_grad_rows(void *user, int64_t begin, int64_t end, int th
     }
 }
 
-/* x is the input, or, with dy, the result. */
-static tl_status softmax_run(tl_ctx *ctx, const tl_tensor *x, const tl_tensor *dy, tl_tensor *y,
-                             int64_t causal, tl_body body)
-{
-    job j = {F32(x), dy ? F32(dy) : NULL, F32(y), tl_cols(x), causal != 0};
-    if (x->len > 0) tl_parallel(ctx, tl_rows(x), 1 + GRAIN / j.cols, body, &j);
-    return TL_OK;
-}
+TL_PARALLEL(softmax, a->x->len > 0 ? tl_rows(a->x) : 0, 1 + GRAIN / (j.cols + 1),
+            a->log ? log_softmax_rows : softmax_rows, job, .x = F32(a->x), .y = F32(a->y),
+            .cols = tl_cols(a->x), .causal = a->causal != 0)
+TL_PARALLEL(softmax_grad, a->y->len > 0 ? tl_rows(a->y) : 0, 1 + GRAIN / (j.cols + 1),
+            a->log ? log_softmax_grad_rows : softmax_grad_rows, job, .x = F32(a->y),
+            .dy = F32(a->dy), .y = F32(a->dx), .cols = tl_cols(a->y), .causal = a->causal != 0)
 
-tl_status tl_cpu_softmax(tl_ctx *ctx, const tl_args *a)
-{
-    return softmax_run(ctx, a->softmax.x, NULL, a->softmax.y, a->softmax.causal, softmax_rows);
-}
-
-tl_status tl_cpu_softmax_grad(tl_ctx *ctx, const tl_args *a)
-{
-    const struct tl_args_softmax_grad *s = &a->softmax_grad;
-    return softmax_run(ctx, s->y, s->dy, s->dx, s->causal, softmax_grad_rows);
-}
-
-tl_status tl_cpu_log_softmax(tl_ctx *ctx, const tl_args *a)
-{
-    return softmax_run(ctx, a->log_softmax.x, NULL, a->log_softmax.y, 0, log_softmax_rows);
-}
-
-tl_status tl_cpu_log_softmax_grad(tl_ctx *ctx, const tl_args *a)
-{
-    const struct tl_args_log_softmax_grad *s = &a->log_softmax_grad;
-    return softmax_run(ctx, s->y, s->dy, s->dx, 0, log_softmax_grad_rows);
-}
-
+/* saved: the gradient's arguments, without dy */
 static tl_status softmax_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
-    tl_args a = {.softmax_grad = {.y = node->saved.softmax_grad.y, .dy = dy,
-                                  .causal = node->saved.softmax_grad.causal}};
+    tl_args a = node->saved;
+    a.softmax_grad.dy = dy;
     tl_status st = tl_new_like(dy, &a.softmax_grad.dx);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_softmax_grad, &a);
     return tl_hand_over(ctx, node, st, a.list.out, 1);
 }
 
-static tl_status log_softmax_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
+static tl_status softmax(const char *op, tl_tensor *x, int causal, int log, tl_tensor **out_y)
 {
-    tl_args   a = {.log_softmax_grad = {.y = node->saved.log_softmax_grad.y, .dy = dy}};
-    tl_status st = tl_new_like(dy, &a.log_softmax_grad.dx);
-    if (st == TL_OK) st = tl_launch(ctx, TL_OP_log_softmax_grad, &a);
-    return tl_hand_over(ctx, node, st, a.list.out, 1);
+    if (x->type != TL_F32) return tl_fail(x->ctx, TL_ETYPE, "%s: x is int32, not float32", op);
+    tl_args   a = {.softmax = {.x = x, .causal = causal, .log = log}};
+    tl_status st = tl_new_like(x, &a.softmax.y);
+    if (st != TL_OK) return st;
+    tl_args saved = {.softmax_grad = {.y = a.softmax.y, .causal = causal, .log = log}};
+    return tl_run_recorded(TL_OP_softmax, &a, 1, softmax_grad, &saved, out_y);
 }
 
 tl_status tl_softmax(tl_tensor *x, int causal, tl_tensor **out_y)
 {
-    if (x->type != TL_F32) return tl_fail(x->ctx, TL_ETYPE, "softmax: x is int32, not float32");
     if (causal && (x->ndim < 2 || tl_tensor_dim(x, -1) != tl_tensor_dim(x, -2)))
         return tl_fail(x->ctx, TL_ESHAPE, "softmax: x is %s, causal needs [..,n,n]", SHAPE(x));
-    tl_args   a = {.softmax = {.x = x, .causal = causal != 0}};
-    tl_status st = tl_new_like(x, &a.softmax.y);
-    if (st != TL_OK) return st;
-    tl_args saved = {.softmax_grad = {.y = a.softmax.y, .causal = causal != 0}};
-    return tl_run_recorded(TL_OP_softmax, &a, 1, softmax_grad, &saved, out_y);
+    return softmax("softmax", x, causal != 0, 0, out_y);
 }
 
 tl_status tl_log_softmax(tl_tensor *x, tl_tensor **out_y)
 {
-    if (x->type != TL_F32) return tl_fail(x->ctx, TL_ETYPE, "log_softmax: x is int32, not float32");
-    tl_args   a = {.log_softmax = {.x = x}};
-    tl_status st = tl_new_like(x, &a.log_softmax.y);
-    if (st != TL_OK) return st;
-    tl_args saved = {.log_softmax_grad = {.y = a.log_softmax.y}};
-    return tl_run_recorded(TL_OP_log_softmax, &a, 1, log_softmax_grad, &saved, out_y);
+    return softmax("log_softmax", x, 0, 1, out_y);
 }

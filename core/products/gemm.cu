@@ -136,11 +136,4 @@ static __global__ void spread_rows(const float *bias, float *y, int64_t cols, in
     EACH(i, n) y[i] = bias[i % cols];
 }
 
-tl_status gpu_spread(tl_ctx *ctx, const tl_args *a)
-{
-    const struct tl_args_spread *s = &a->spread;
-    int64_t n = s->y->len;
-    if (n == 0) return TL_OK;
-    LAUNCH(spread_rows, blocks_for(n), THREADS, F32(s->row), F32(s->y), s->row->len, n);
-    return launched(ctx, "spread");
-}
+GPU_EACH(spread, a->y->len, spread_rows, F32(a->row), F32(a->y), a->row->len)

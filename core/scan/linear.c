@@ -390,7 +390,7 @@ static tl_status linear_check(const tl_args *a)
     tl_ctx           *ctx = q->ctx;
     for (int i = 0; i < INPUTS; i++)
         if (in[i]->type != TL_F32)
-            return tl_fail(ctx, TL_ETYPE, "linear_recurrence: %c is int32", names[i]);
+            return tl_fail(ctx, TL_ETYPE, "linear_recurrence: %c is int32, not float32", names[i]);
     for (int i = 0; i < INPUTS; i++) {
         const tl_tensor *t = in[i];
         int fits = t->ndim == 4 && q->ndim == 4 && t->dims[0] == q->dims[0] &&

@@ -15,11 +15,6 @@
 #define LONGEST_WORD  64        /* longest piece, in bytes, that the cache of words holds */
 #define MOST_WORDS    (1 << 17) /* entries of that cache; when it is full, it is cleared */
 
-struct tl_bpe_pair {
-    int32_t left, right;
-    int32_t merge; /* -1: empty */
-};
-
 struct tl_bpe_part { /* one token of a piece, linked to its neighbours */
     int32_t token;
     int32_t before, after; /* places of the neighbours; -1: none */
@@ -78,7 +73,7 @@ tl_status tl_bpe_new(tl_ctx *ctx, tl_bpe **out_b)
     int32_t id;
     tl_bpe *b = tl_alloc(ctx, sizeof *b);
     if (!b) return TL_ENOMEM;
-    *b = (tl_bpe){.ctx = ctx, .tokens = {.ctx = ctx}, .words = {.ctx = ctx}};
+    *b = (tl_bpe){.ctx = ctx, .tokens = {.ctx = ctx}, .pairs = {.ctx = ctx}, .words = {.ctx = ctx}};
     tl_alphabet_make(&b->alphabet);
     tl_status st = tl_pieces_new(ctx, &b->pieces);
     for (int i = 0; st == TL_OK && i < TL_BPE_BYTES; i++)
@@ -97,7 +92,7 @@ void tl_bpe_free(tl_bpe *b)
     tl_pieces_free(b->pieces);
     tl_intern_free(&b->tokens);
     tl_intern_free(&b->words);
-    tl_release(b->ctx, b->pairs);
+    tl_intern_free(&b->pairs);
     tl_release(b->ctx, b->ids);
     tl_release(b->ctx, b->places);
     tl_release(b->ctx, b->cache);
@@ -106,52 +101,26 @@ void tl_bpe_free(tl_bpe *b)
     tl_release(b->ctx, b);
 }
 
-/* Returns the hash slot of a pair, or the empty slot where it belongs. */
-static struct tl_bpe_pair *bpe_look(const tl_bpe *b, int32_t left, int32_t right)
-{
-    size_t i = tl_pair_slot(left, right, b->pair_slots);
-    while (b->pairs[i].merge >= 0 && (b->pairs[i].left != left || b->pairs[i].right != right))
-        i = (i + 1) & (b->pair_slots - 1);
-    return &b->pairs[i];
-}
-
-static tl_status bpe_grow_pairs(tl_bpe *b)
-{
-    if (2 * ((size_t)b->merges + 1) <= b->pair_slots) return TL_OK;
-    size_t count = b->pair_slots ? 2 * b->pair_slots : 1 << 10, old_count = b->pair_slots;
-    struct tl_bpe_pair *old = b->pairs, *pairs = tl_alloc(b->ctx, count * sizeof *pairs);
-    if (!pairs) return TL_ENOMEM;
-    memset(pairs, 0xff, count * sizeof *pairs);
-    b->pairs = pairs;
-    b->pair_slots = count;
-    for (size_t i = 0; i < old_count; i++)
-        if (old[i].merge >= 0) *bpe_look(b, old[i].left, old[i].right) = old[i];
-    tl_release(b->ctx, old);
-    return TL_OK;
-}
-
 tl_status tl_bpe_merge(tl_bpe *b, int32_t left, int32_t right, int32_t *out_old)
 {
     size_t n, m;
-    int32_t token, made = b->tokens.count;
+    int32_t token, merge, made = b->tokens.count;
     const char *s = tl_intern_get(&b->tokens, left, &n), *t = tl_intern_get(&b->tokens, right, &m);
     char *both = tl_alloc(b->ctx, n + m);
     if (!both) return TL_ENOMEM;
     memcpy(both, s, n);
     memcpy(both + n, t, m);
-    tl_status st = bpe_grow_pairs(b);
-    if (st == TL_OK) st = tl_intern_add(&b->tokens, both, n + m, &token);
+    tl_status st = tl_intern_add(&b->tokens, both, n + m, &token);
     tl_release(b->ctx, both);
     if (st != TL_OK) return st;
     *out_old = token < made ? token : -1;
     if (token < made) return TL_OK;
-    *bpe_look(b, left, right) = (struct tl_bpe_pair){left, right, b->merges++};
-    return TL_OK;
+    return tl_intern_add(&b->pairs, TL_PAIR(left, right), TL_PAIR_BYTES, &merge);
 }
 
 static int32_t merge_of(const tl_bpe *b, int32_t left, int32_t right)
 {
-    int32_t merge = b->merges ? bpe_look(b, left, right)->merge : -1;
+    int32_t merge = tl_intern_find(&b->pairs, TL_PAIR(left, right), TL_PAIR_BYTES);
     return merge < 0 ? NONE : merge;
 }
 

@@ -27,21 +27,16 @@ size_t tl_alphabet_write(const tl_alphabet *a, const char *token, size_t bytes, 
 /* Does the reverse, in at most bytes; -1: a character of text is not in the alphabet. */
 int64_t tl_alphabet_read(const tl_alphabet *a, const char *text, size_t bytes, char *out);
 
-/* Returns where the search for a pair of tokens begins in a hash table of slots, a power of two. */
-static inline size_t tl_pair_slot(int32_t left, int32_t right, size_t slots)
-{
-    uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
-    return (size_t)((key * 0x9e3779b97f4a7c15u) >> 32) & (slots - 1);
-}
+/* A pair of tokens as a string of 8 bytes, by which a tl_intern numbers pairs. */
+#define TL_PAIR(left, right) ((const char *)(const int32_t[]){left, right})
+#define TL_PAIR_BYTES        (2 * sizeof(int32_t))
 
 typedef struct tl_bpe {
     tl_ctx *ctx;
     tl_pieces *pieces;
     tl_alphabet alphabet;
     tl_intern tokens;          /* the bytes of each token */
-    struct tl_bpe_pair *pairs; /* a hash table: a power of two, at most half full */
-    size_t pair_slots;
-    int32_t merges;
+    tl_intern pairs;           /* those that merge, in the order of their merges */
     int32_t *ids;    /* [tokens.count] */
     int lines;       /* each line is stripped and ended by eos, as fairseq prepares a text */
     tl_intern words; /* cached pieces */

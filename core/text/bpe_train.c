@@ -39,8 +39,7 @@ typedef struct trainer {
     uint32_t *lengths;     /* number of tokens of each piece */
     pair *pairs;
     size_t pairs_used, pairs_cap;
-    uint32_t *slots; /* hash table of pairs: a power of two, at most half full */
-    size_t slot_count;
+    tl_intern numbers; /* of the pairs */
     place *places;
     size_t places_used, places_cap;
     waiting *queue; /* a heap, the best first */
@@ -53,52 +52,20 @@ typedef struct trainer {
 
 /* ---- Pairs ----------------------------------------------------------------------------------- */
 
-static uint32_t *trainer_look(const trainer *t, int32_t left, int32_t right)
+static tl_status find_pair(trainer *t, int32_t left, int32_t right, int32_t *out_index)
 {
-    size_t i = tl_pair_slot(left, right, t->slot_count);
-    while (t->slots[i] != NONE) {
-        const pair *p = &t->pairs[t->slots[i]];
-        if (p->left == left && p->right == right) break;
-        i = (i + 1) & (t->slot_count - 1);
-    }
-    return &t->slots[i];
-}
-
-static tl_status grow_slots(trainer *t)
-{
-    if (2 * (t->pairs_used + 1) <= t->slot_count) return TL_OK;
-    size_t count = t->slot_count ? 2 * t->slot_count : 1 << 12;
-    if (count >= NONE) return tl_fail(t->ctx, TL_ENOMEM, "bpe: more than 2^31 pairs");
-    uint32_t *slots = tl_alloc(t->ctx, count * sizeof *slots);
-    if (!slots) return TL_ENOMEM;
-    memset(slots, 0xff, count * sizeof *slots);
-    tl_release(t->ctx, t->slots);
-    t->slots = slots;
-    t->slot_count = count;
-    for (size_t i = 0; i < t->pairs_used; i++)
-        *trainer_look(t, t->pairs[i].left, t->pairs[i].right) = (uint32_t)i;
-    return TL_OK;
-}
-
-static tl_status find_pair(trainer *t, int32_t left, int32_t right, uint32_t *out_index)
-{
-    tl_status st = grow_slots(t);
+    tl_status st = tl_intern_add(&t->numbers, TL_PAIR(left, right), TL_PAIR_BYTES, out_index);
     if (st == TL_OK)
         st = tl_grow(t->ctx, &t->pairs, &t->pairs_cap, t->pairs_used + 1, sizeof *t->pairs);
-    if (st != TL_OK) return st;
-    uint32_t *slot = trainer_look(t, left, right);
-    if (*slot == NONE) {
-        t->pairs[t->pairs_used] = (pair){left, right, 0, NONE, -1};
-        *slot = (uint32_t)t->pairs_used++;
-    }
-    *out_index = *slot;
-    return TL_OK;
+    if (st == TL_OK && (size_t)*out_index == t->pairs_used)
+        t->pairs[t->pairs_used++] = (pair){left, right, 0, NONE, -1};
+    return st;
 }
 
 /* Counts one more occurrence of the pair in piece. */
 static tl_status count_more(trainer *t, int32_t left, int32_t right, uint32_t piece)
 {
-    uint32_t index;
+    int32_t index;
     tl_status st = find_pair(t, left, right, &index);
     if (st == TL_OK)
         st = tl_grow(t->ctx, &t->places, &t->places_cap, t->places_used + 1, sizeof *t->places);
@@ -113,16 +80,17 @@ static tl_status count_more(trainer *t, int32_t left, int32_t right, uint32_t pi
         t->places[t->places_used] = (place){piece, p->places};
         p->places = (uint32_t)t->places_used++;
     }
-    if (p->touched == t->bpe->merges) return TL_OK;
-    p->touched = t->bpe->merges;
-    t->changed[t->changed_used++] = index;
+    if (p->touched == t->bpe->pairs.count) return TL_OK;
+    p->touched = t->bpe->pairs.count;
+    t->changed[t->changed_used++] = (uint32_t)index;
     return TL_OK;
 }
 
 /* Counts one occurrence less of the known pair in piece. */
 static void count_less(trainer *t, int32_t left, int32_t right, uint32_t piece)
 {
-    t->pairs[*trainer_look(t, left, right)].count -= t->counts[piece];
+    int32_t index = tl_intern_find(&t->numbers, TL_PAIR(left, right), TL_PAIR_BYTES);
+    t->pairs[index].count -= t->counts[piece];
 }
 
 /* ---- The queue ------------------------------------------------------------------------------- */
@@ -278,7 +246,7 @@ static tl_status trainer_save(const trainer *t, const char *path)
 
 tl_status tl_bpe_train(tl_counter *c, int32_t size, const char *path)
 {
-    trainer t = {.ctx = c->ctx};
+    trainer t = {.ctx = c->ctx, .numbers = {.ctx = c->ctx}};
     if (c->kind != TL_COUNT_PIECES)
         return tl_fail(c->ctx, TL_EINVAL, "bpe: words were counted, not pieces");
     if (size < TL_BPE_BYTES)
@@ -291,7 +259,8 @@ tl_status tl_bpe_train(tl_counter *c, int32_t size, const char *path)
     if (st == TL_OK) st = trainer_learn(&t, size);
     if (st == TL_OK) st = trainer_save(&t, path);
     tl_bpe_free(t.bpe);
-    void *const blocks[] = {t.symbols, t.starts, t.lengths, t.pairs, t.slots,
+    tl_intern_free(&t.numbers);
+    void *const blocks[] = {t.symbols, t.starts, t.lengths, t.pairs,
                             t.places,  t.queue,  t.changed, t.text};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) tl_release(c->ctx, blocks[i]);
     return st;

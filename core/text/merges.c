@@ -250,7 +250,7 @@ static tl_status read_rows(loader *l, int32_t *rows, tl_vocab *v)
     lines s = {.path = l->dictionary, .at = text, .end = text + bytes};
     while (st == TL_OK && next_line(&s)) st = read_row(l, &s, rows, &filler_seen, v);
     tl_release(l->ctx, text);
-    for (int32_t i = 0; st == TL_OK && i < TL_BPE_BYTES + l->bpe->merges; i++)
+    for (int32_t i = 0; st == TL_OK && i < TL_BPE_BYTES + l->bpe->pairs.count; i++)
         if (rows[l->bpe->ids[i]] < 0)
             st = tl_fail(l->ctx, TL_ECORRUPT, "%s: has no line for id %d", l->dictionary,
                          l->bpe->ids[i]);

@@ -9,7 +9,7 @@ static __device__ float power(float gamma, float lag)
 }
 
 static __global__ void decay_each(const float *coef, const float *lags, const float *gamma,
-                                  int each, int64_t d, float *y, int64_t n, int64_t *fault)
+                                  int each, int64_t d, float *y, int64_t *fault, int64_t n)
 {
     EACH(i, n)
     {
@@ -20,15 +20,8 @@ static __global__ void decay_each(const float *coef, const float *lags, const fl
 }
 
 /* coef, y [p,d], lags [p], gamma [d] or one number */
-tl_status gpu_decay(tl_ctx *ctx, const tl_args *a)
-{
-    const struct tl_args_decay *c = &a->decay;
-    int64_t n = c->y->len;
-    if (n == 0) return TL_OK;
-    LAUNCH(decay_each, blocks_for(n), THREADS, F32(c->coef), F32(c->lags), F32(c->gamma),
-           c->gamma->len > 1, c->coef->dims[1], F32(c->y), n, gpu_of(ctx)->fault);
-    return launched(ctx, "decay");
-}
+GPU_EACH(decay, a->y->len, decay_each, F32(a->coef), F32(a->lags), F32(a->gamma), a->gamma->len > 1,
+         a->coef->dims[1], F32(a->y), gpu_of(ctx)->fault)
 
 /* sums[c] = the sum over k of dy coef |lag| gamma^|lag| / gamma */
 static __global__ void decay_grad_columns(const float *dy, const float *coef, const float *lags,

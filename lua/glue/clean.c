@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <wchar.h>
 
-#include "glue.h"
+#include "rows.h"
 
 /* Returns the length of the UTF-8 character at s, of whose bytes n are left, and its code; 0:
 ** the bytes are not valid UTF-8. */
@@ -66,13 +66,7 @@ void glue_clean(lua_State *L, const char *text, size_t length)
 
 /* clean(text) -> the text with each control character but newline and tab written as \x1b or
 ** \u{9b}, and each byte that is not UTF-8 as \xff. */
-static int clean(lua_State *L)
-{
-    size_t length;
-    const char *text = luaL_checklstring(L, 1, &length);
-    glue_clean(L, text, length);
-    return 1;
-}
+GLUE_CALL(clean, TEXT(text, length), glue_clean(L, text, length))
 
 /* width(text [, most]) -> the columns of a terminal that text takes, or its longest prefix of at
 ** most `most` columns, and the bytes of that prefix. A wide character (Chinese, emoji) takes two, a

@@ -3,7 +3,7 @@
 #include <locale.h>
 #include <string.h>
 
-#include "glue.h"
+#include "rows.h"
 
 /* ---- The context ----------------------------------------------------------------------------- */
 
@@ -25,17 +25,8 @@ static int memory(lua_State *L)
     return 1;
 }
 
-static int memory_reset_peak(lua_State *L)
-{
-    tl_memory_reset_peak(glue_ctx(L));
-    return 0;
-}
-
-static int memory_trim(lua_State *L)
-{
-    tl_memory_trim(glue_ctx(L));
-    return 0;
-}
+GLUE_CALL(memory_reset_peak, , tl_memory_reset_peak(glue_ctx(L)))
+GLUE_CALL(memory_trim, , tl_memory_trim(glue_ctx(L)))
 
 /* profiler_range(name or nil): see tl_range */
 static int profiler_range(lua_State *L)
@@ -74,11 +65,7 @@ static int profile_stop(lua_State *L)
     return 1;
 }
 
-static int threads(lua_State *L)
-{
-    lua_pushinteger(L, tl_threads(glue_ctx(L)));
-    return 1;
-}
+GLUE_CALL(threads, , lua_pushinteger(L, tl_threads(glue_ctx(L))))
 
 /* Makes a field of each line "name value". */
 static void set_lines(lua_State *L, const char *line)

@@ -2,27 +2,14 @@
 ** Lua. */
 #include <limits.h>
 
-#include "glue.h"
+#include "rows.h"
 
-static int use_device(lua_State *L)
-{
-    glue_check(L, tl_set_device(glue_ctx(L), luaL_checkstring(L, 1)));
-    return 0;
-}
+GLUE_CALL(use_device, STRING(name), glue_check(L, tl_set_device(glue_ctx(L), name)))
 
 /* device() -> its name and its description */
-static int device(lua_State *L)
-{
-    lua_pushstring(L, tl_device_name(glue_ctx(L)));
-    lua_pushstring(L, tl_device_about(glue_ctx(L)));
-    return 2;
-}
-
-static int synchronize(lua_State *L)
-{
-    glue_check(L, tl_synchronize(glue_ctx(L)));
-    return 0;
-}
+GLUE_CALL(device, , lua_pushstring(L, tl_device_name(glue_ctx(L)));
+          lua_pushstring(L, tl_device_about(glue_ctx(L))))
+GLUE_CALL(synchronize, , glue_check(L, tl_synchronize(glue_ctx(L))))
 
 /* Returns nil and the message if the device is missing, and raises any other error. */
 static int absent(lua_State *L, tl_status st)

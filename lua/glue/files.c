@@ -1,7 +1,7 @@
 /* files.c - checksums, HDF5 files and raw elements of files in Lua. */
 #include <string.h>
 
-#include "glue.h"
+#include "rows.h"
 
 static void release_h5(glue_box *b) { tl_h5_close(b->as.h5); }
 
@@ -19,34 +19,15 @@ static const void *data_of(lua_State *L, int arg, size_t *out_bytes)
     return glue_elements(L, t);
 }
 
-/* sha256(text or tensor) */
-static int sha256(lua_State *L)
-{
-    char        hex[65];
-    size_t      bytes;
-    const void *data = data_of(L, 1, &bytes);
-    tl_sha256(data, bytes, hex);
-    lua_pushstring(L, hex);
-    return 1;
-}
-
-static int sha256_file(lua_State *L)
-{
-    char hex[65];
-    glue_check(L, tl_sha256_file(glue_ctx(L), luaL_checkstring(L, 1), hex));
-    lua_pushstring(L, hex);
-    return 1;
-}
+GLUE_CALL(sha256, size_t bytes; const void *data = data_of(L, 1, &bytes);, char hex[65];
+          tl_sha256(data, bytes, hex); lua_pushstring(L, hex))
+GLUE_CALL(sha256_file, STRING(path), char hex[65];
+          glue_check(L, tl_sha256_file(glue_ctx(L), path, hex)); lua_pushstring(L, hex))
 
 /* crc32(text or tensor [, before]): the CRC-32 of zip files, continued from the one before. */
-static int crc32(lua_State *L)
-{
-    size_t      bytes;
-    const void *data = data_of(L, 1, &bytes);
-    uint32_t    before = (uint32_t)luaL_optinteger(L, 2, 0);
-    lua_pushinteger(L, tl_crc32(before, data, bytes));
-    return 1;
-}
+GLUE_CALL(crc32, size_t bytes; const void *data = data_of(L, 1, &bytes);,
+          uint32_t before = (uint32_t)luaL_optinteger(L, 2, 0);
+          lua_pushinteger(L, tl_crc32(before, data, bytes)))
 
 /* inflate(path, offset, packed, to_path, bytes) */
 static int inflate(lua_State *L)
@@ -60,15 +41,9 @@ static int inflate(lua_State *L)
 /* ---- Raw elements ---------------------------------------------------------------------------- */
 
 /* raw_bytes(type): the bytes of an element, or nil if there is no such type. */
-static int raw_bytes(lua_State *L)
-{
-    size_t      length;
-    const char *type = luaL_checklstring(L, 1, &length);
-    size_t      bytes = strlen(type) == length ? tl_raw_bytes(type) : 0;
-    if (bytes) lua_pushinteger(L, (lua_Integer)bytes);
-    else lua_pushnil(L);
-    return 1;
-}
+GLUE_CALL(raw_bytes, TEXT(type, length), size_t bytes = 0;
+          if (strlen(type) == length) bytes = tl_raw_bytes(type);
+          if (bytes) lua_pushinteger(L, (lua_Integer)bytes); else lua_pushnil(L))
 
 static int raw_read(lua_State *L)
 {
@@ -201,13 +176,7 @@ static int h5_write(lua_State *L)
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
-static int h5_open(lua_State *L)
-{
-    const char *path = luaL_checkstring(L, 1);
-    glue_box   *b = glue_push(L, &glue_h5_class);
-    glue_check(L, tl_h5_open(glue_ctx(L), path, &b->as.h5));
-    return 1;
-}
+GLUE_NEW(h5_open, STRING(path), glue_h5_class, tl_h5_open(glue_ctx(L), path, &b->as.h5))
 
 static int h5_children(lua_State *L)
 {
@@ -253,13 +222,7 @@ static int attrs(lua_State *L)
     return 1;
 }
 
-static int h5_read(lua_State *L)
-{
-    tl_h5      *f = h5(L);
-    const char *name = luaL_checkstring(L, 2);
-    tl_tensor **t = glue_push_tensor(L);
-    return glue_result(L, tl_h5_read(f, name, t));
-}
+GLUE_FUNCTION(h5_read, BOXED(tl_h5, f, glue_h5_class, h5) STRING(name), tl_h5_read(f, name, y))
 
 const luaL_Reg glue_files_functions[] = {
     {"sha256", sha256}, {"sha256_file", sha256_file}, {"crc32", crc32}, {"inflate", inflate},

@@ -2,25 +2,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "glue.h"
+#include "rows.h"
 
 #define HEAP_KIB (8 << 10)  /* of Lua objects, which take some milliseconds to collect */
 #define WORTH    (4 << 20)  /* bytes of tensors below which a collection frees too little */
 #define SHARE    8          /* a collection waits until tensors have grown by 1/SHARE */
 
-static int require_grad(lua_State *L)
-{
-    tl_tensor *t = glue_tensor(L, 1);
-    glue_check(L, tl_set_requires_grad(t, lua_isnoneornil(L, 2) || lua_toboolean(L, 2)));
-    lua_settop(L, 1);
-    return 1;
-}
-
-static int requires_grad(lua_State *L)
-{
-    lua_pushboolean(L, tl_requires_grad(glue_tensor(L, 1)));
-    return 1;
-}
+GLUE_CALL(require_grad, TENSOR(t), int on = lua_isnoneornil(L, 2) || lua_toboolean(L, 2);
+          glue_check(L, tl_set_requires_grad(t, on)); lua_pushvalue(L, 1))
+GLUE_CALL(requires_grad, TENSOR(t), lua_pushboolean(L, tl_requires_grad(t)))
 
 static int grad(lua_State *L)
 {
@@ -34,12 +24,7 @@ static int grad(lua_State *L)
     return 1;
 }
 
-static int set_grad(lua_State *L)
-{
-    tl_tensor *t = glue_tensor(L, 1);
-    glue_check(L, tl_set_grad(t, glue_opt_tensor(L, 2)));
-    return 0;
-}
+GLUE_CALL(set_grad, TENSOR(t) OPTIONAL(g), glue_check(L, tl_set_grad(t, g)))
 
 /* Collects garbage before backward. Tensors that the script no longer uses hold their memory
 ** until Lua collects them; if that happened only during the next forward pass, backward would
@@ -115,17 +100,8 @@ static int recording(lua_State *L)
     return 1;
 }
 
-static int tape_clear(lua_State *L)
-{
-    tl_tape_clear(glue_ctx(L));
-    return 0;
-}
-
-static int tape_length(lua_State *L)
-{
-    lua_pushinteger(L, tl_tape_len(glue_ctx(L)));
-    return 1;
-}
+GLUE_CALL(tape_clear, , tl_tape_clear(glue_ctx(L)))
+GLUE_CALL(tape_length, , lua_pushinteger(L, tl_tape_len(glue_ctx(L))))
 
 /* ---- Functions of the script ----------------------------------------------------------------- */
 
@@ -152,15 +128,10 @@ typedef struct own_call {
     tl_tensor       **dxs;
 } own_call;
 
-static int keeper_close(lua_State *L)
-{
-    tl_tape_clear(glue_ctx(L)); /* what is on it refers to this Lua state */
-    return 0;
-}
-
 void glue_grad_open(lua_State *L)
 {
-    static const luaL_Reg meta[] = {{"__gc", keeper_close}, {NULL, NULL}};
+    /* what is on the tape refers to this Lua state */
+    static const luaL_Reg meta[] = {{"__gc", tape_clear}, {NULL, NULL}};
     glue_metatable(L, KEEPER, meta, NULL);
 }
 

@@ -1,5 +1,5 @@
 /* graph.c - captures GPU work as graphs and runs them again, in Lua. */
-#include "glue.h"
+#include "rows.h"
 
 static void release_graph(glue_box *b) { tl_graph_free(b->as.graph); }
 
@@ -70,11 +70,7 @@ static int graph_run(lua_State *L)
 }
 
 /* has_graphs() -> whether the device can capture work */
-static int has_graphs(lua_State *L)
-{
-    lua_pushboolean(L, tl_has_graphs(glue_ctx(L)));
-    return 1;
-}
+GLUE_CALL(has_graphs, , lua_pushboolean(L, tl_has_graphs(glue_ctx(L))))
 
 static const luaL_Reg methods[] = {{"run", graph_run}, {NULL, NULL}};
 const glue_class glue_graph_class = {"toeplab.graph", release_graph, methods, NULL};

@@ -1,23 +1,12 @@
 /* images.c - sets of grey images, and the generator of Pathfinder, in Lua. */
-#include "glue.h"
+#include "rows.h"
 
 static void release_images(glue_box *b) { tl_images_free(b->as.images); }
 
-static tl_images *images(lua_State *L, int arg)
-{
-    return glue_open_box(L, arg, &glue_images_class)->as.images;
-}
+#define IMAGES BOXED(tl_images, set, glue_images_class, images)
 
-/* images(bytes, size) */
-static int new_images(lua_State *L)
-{
-    size_t bytes;
-    const char *data = luaL_checklstring(L, 1, &bytes);
-    lua_Integer size = luaL_checkinteger(L, 2);
-    glue_box *b = glue_push(L, &glue_images_class);
-    glue_check(L, tl_images_new(glue_ctx(L), data, bytes, size, &b->as.images));
-    return 1;
-}
+GLUE_NEW(new_images, TEXT(pixels, bytes) INTEGER(size), glue_images_class,
+         tl_images_new(glue_ctx(L), pixels, bytes, size, &b->as.images))
 
 /* images_open(path, {offset=, stride=, count=, size=}) */
 static int open_images(lua_State *L)
@@ -33,29 +22,15 @@ static int open_images(lua_State *L)
     return 1;
 }
 
-static int count(lua_State *L)
-{
-    lua_pushinteger(L, tl_images_count(images(L, 1)));
-    return 1;
-}
-
-static int size(lua_State *L)
-{
-    lua_pushinteger(L, tl_images_size(images(L, 1)));
-    return 1;
-}
-
-static int batch(lua_State *L)
-{
-    tl_images *set = images(L, 1);
-    tl_tensor *index = glue_tensor(L, 2), **ids = glue_push_tensor(L);
-    return glue_result(L, tl_images_batch(set, index, ids));
-}
+GLUE_CALL(count, IMAGES, lua_pushinteger(L, tl_images_count(set)))
+GLUE_CALL(size, IMAGES, lua_pushinteger(L, tl_images_size(set)))
+GLUE_FUNCTION(batch, IMAGES TENSOR(index), tl_images_batch(set, index, y))
 
 /* images:bytes(i) -> the pixels of image i, from 0, as a string */
 static int bytes(lua_State *L)
 {
-    tl_images *set = images(L, 1);
+    int arg = 0;
+    IMAGES
     lua_Integer i = luaL_checkinteger(L, 2);
     luaL_Buffer pixels;
     size_t size = (size_t)tl_images_size(set);
@@ -68,13 +43,8 @@ static int bytes(lua_State *L)
     return 1;
 }
 
-/* images:interleaved(channels) */
-static int interleaved(lua_State *L)
-{
-    glue_check(L, tl_images_interleaved(images(L, 1), luaL_checkinteger(L, 2)));
-    lua_settop(L, 1);
-    return 1;
-}
+GLUE_CALL(interleaved, IMAGES INTEGER(channels),
+          glue_check(L, tl_images_interleaved(set, channels)); lua_pushvalue(L, 1))
 
 /* images_alter(ids, {channels=, height=, width=}, operations, amounts, fill) */
 static int alter(lua_State *L)

@@ -1,5 +1,5 @@
 /* listops.c - generates examples of ListOps (Nangia and Bowman, 2018), in Lua. */
-#include "glue.h"
+#include "rows.h"
 
 static int small(int64_t value)
 {
@@ -29,13 +29,7 @@ static int listops(lua_State *L)
     return 3;
 }
 
-static int listops_parse(lua_State *L)
-{
-    size_t bytes;
-    const char *text = luaL_checklstring(L, 1, &bytes);
-    tl_tensor **ids = glue_push_tensor(L);
-    return glue_result(L, tl_listops_parse(glue_ctx(L), text, bytes, ids));
-}
+GLUE_FUNCTION(listops_parse, TEXT(text, bytes), tl_listops_parse(glue_ctx(L), text, bytes, y))
 
 /* Returns the part of the ids at argument 1 that begins at argument 2 (from 0) and has as many
 ** elements as argument 3 says. */
@@ -48,15 +42,9 @@ static tl_tensor *expression(lua_State *L, int64_t *first, int64_t *n)
     return ids;
 }
 
-static int listops_value(lua_State *L)
-{
-    int value;
-    int64_t first, n;
-    tl_tensor *ids = expression(L, &first, &n);
-    glue_check(L, tl_listops_value(ids, first, n, &value));
-    lua_pushinteger(L, value);
-    return 1;
-}
+GLUE_CALL(listops_value, int64_t first; int64_t n; tl_tensor *ids = expression(L, &first, &n);,
+          int value; glue_check(L, tl_listops_value(ids, first, n, &value));
+          lua_pushinteger(L, value))
 
 static int listops_text(lua_State *L)
 {

@@ -237,22 +237,14 @@ static int concat(lua_State *L)
 /* ---- Sorting --------------------------------------------------------------------------------- */
 
 /* x:argsort() -> order, rank */
-static int argsort(lua_State *L)
-{
-    tl_tensor  *x = glue_tensor(L, 1);
-    glue_last(L, 1);
-    tl_tensor **order = glue_push_tensor(L), **rank = glue_push_tensor(L);
-    return 1 + glue_result(L, tl_argsort(x, order, rank));
-}
+GLUE_CALL(argsort, TENSOR(x) glue_last(L, arg);,
+          tl_tensor **order = glue_push_tensor(L), **rank = glue_push_tensor(L);
+          glue_result(L, tl_argsort(x, order, rank)))
 
 /* x:topk(k) -> places, slots */
-static int topk(lua_State *L)
-{
-    tl_tensor  *x = glue_tensor(L, 1);
-    int64_t     k = luaL_checkinteger(L, 2);
-    tl_tensor **places = glue_push_tensor(L), **slots = glue_push_tensor(L);
-    return 1 + glue_result(L, tl_topk(x, k, places, slots));
-}
+GLUE_CALL(topk, TENSOR(x) INTEGER(k),
+          tl_tensor **places = glue_push_tensor(L), **slots = glue_push_tensor(L);
+          glue_result(L, tl_topk(x, k, places, slots)))
 
 /* ---- Tables ---------------------------------------------------------------------------------- */
 

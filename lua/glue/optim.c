@@ -1,7 +1,7 @@
 /* optim.c - optimiser steps in Lua, over arrays of tensors with a checked table of options. */
 #include <string.h>
 
-#include "glue.h"
+#include "rows.h"
 
 /* Like glue_tensors, but there must be count tensors, one for each parameter. */
 static tl_tensor **one_per_param(lua_State *L, int arg, int count)
@@ -69,15 +69,8 @@ static int sgd_step(lua_State *L)
     return 0;
 }
 
-static int grad_norm(lua_State *L)
-{
-    int         count;
-    double      norm;
-    tl_tensor **params = glue_tensors(L, 1, &count);
-    glue_check(L, tl_grad_norm(params, count, &norm));
-    lua_pushnumber(L, norm);
-    return 1;
-}
+GLUE_CALL(grad_norm, int count; tl_tensor **params = glue_tensors(L, 1, &count);, double norm;
+          glue_check(L, tl_grad_norm(params, count, &norm)); lua_pushnumber(L, norm))
 
 const luaL_Reg glue_optim_functions[] = {
     {"adam_step", adam_step}, {"sgd_step", sgd_step}, {"grad_norm", grad_norm}, {NULL, NULL}};

@@ -34,7 +34,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "glue.h"
+#include "rows.h"
 
 #define PROCESS "toeplab.process"
 #define MOST    256 /* most arguments of a child, and processes to poll */
@@ -316,11 +316,7 @@ static int wait_for(lua_State *L)
     return 2;
 }
 
-static int process_id(lua_State *L)
-{
-    lua_pushinteger(L, to_process(L)->pid);
-    return 1;
-}
+GLUE_CALL(process_id, , lua_pushinteger(L, to_process(L)->pid))
 
 static int poll_all(lua_State *L)
 {
@@ -361,13 +357,8 @@ static int lock_file(lua_State *L)
 }
 
 /* kill(pid) -> whether SIGKILL could be sent to that process, which need not be a child */
-static int kill_process(lua_State *L)
-{
-    lua_Integer pid = luaL_checkinteger(L, 1);
-    luaL_argcheck(L, pid > 1 && pid <= INT_MAX, 1, "no process");
-    lua_pushboolean(L, kill((pid_t)pid, SIGKILL) == 0);
-    return 1;
-}
+GLUE_CALL(kill_process, INTEGER(pid), luaL_argcheck(L, pid > 1 && pid <= INT_MAX, 1, "no process");
+          lua_pushboolean(L, kill((pid_t)pid, SIGKILL) == 0))
 
 /* print_to(path): from now on, appends what this process prints to the file. */
 static int print_to(lua_State *L)

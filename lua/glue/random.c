@@ -8,6 +8,8 @@ tl_stream *glue_test_stream(lua_State *L, int arg) { return luaL_testudata(L, ar
 
 static tl_stream *stream(lua_State *L) { return luaL_checkudata(L, 1, STREAM); }
 
+#define SELF(name) tl_stream *name = stream(L); arg++;
+
 static int core_stream(lua_State *L)
 {
     lua_Integer seed = luaL_checkinteger(L, 1);
@@ -18,25 +20,10 @@ static int core_stream(lua_State *L)
     return 1;
 }
 
-static int uniform(lua_State *L)
-{
-    tl_stream *s = stream(L);
-    tl_tensor *t = glue_tensor(L, 2);
-    double     low = luaL_optnumber(L, 3, 0), high = luaL_optnumber(L, 4, 1);
-    glue_check(L, tl_random_uniform(t, s, low, high));
-    lua_settop(L, 2);
-    return 1;
-}
-
-static int normal(lua_State *L)
-{
-    tl_stream *s = stream(L);
-    tl_tensor *t = glue_tensor(L, 2);
-    double     mean = luaL_optnumber(L, 3, 0), deviation = luaL_optnumber(L, 4, 1);
-    glue_check(L, tl_random_normal(t, s, mean, deviation));
-    lua_settop(L, 2);
-    return 1;
-}
+GLUE_CALL(uniform, SELF(s) TENSOR(t) OPT_NUMBER(low, 0) OPT_NUMBER(high, 1),
+          glue_check(L, tl_random_uniform(t, s, low, high)); lua_pushvalue(L, 2))
+GLUE_CALL(normal, SELF(s) TENSOR(t) OPT_NUMBER(mean, 0) OPT_NUMBER(deviation, 1),
+          glue_check(L, tl_random_normal(t, s, mean, deviation)); lua_pushvalue(L, 2))
 
 static int permutation(lua_State *L)
 {
@@ -60,50 +47,17 @@ static int integers(lua_State *L)
     return 1;
 }
 
-static int below(lua_State *L)
-{
-    tl_stream  *s = stream(L);
-    lua_Integer bound = luaL_checkinteger(L, 2);
-    luaL_argcheck(L, bound >= 1, 2, "bound is less than 1");
-    lua_pushinteger(L, tl_random_below(s, bound));
-    return 1;
-}
-
-static int unit(lua_State *L)
-{
-    lua_pushnumber(L, tl_random_unit(stream(L)));
-    return 1;
-}
-
-static int sample(lua_State *L)
-{
-    tl_stream *s = stream(L);
-    tl_tensor *logits = glue_tensor(L, 2);
-    double     temperature = luaL_optnumber(L, 3, 1);
-    int        top_k = glue_opt_int(L, 4, 0, 0, INT32_MAX);
-    int32_t    id;
-    glue_check(L, tl_sample(logits, temperature, top_k, s, &id));
-    lua_pushinteger(L, id);
-    return 1;
-}
-
-static int state(lua_State *L)
-{
-    const tl_stream *s = stream(L);
-    lua_pushinteger(L, (lua_Integer)s->key);
-    lua_pushinteger(L, (lua_Integer)s->offset);
-    return 2;
-}
-
-static int set_state(lua_State *L)
-{
-    tl_stream  *s = stream(L);
-    lua_Integer key = luaL_checkinteger(L, 2), offset = luaL_checkinteger(L, 3);
-    *s = (tl_stream){(uint64_t)key, (uint64_t)offset};
-    return 0;
-}
-
-#define SELF(name) tl_stream *name = stream(L); arg++;
+GLUE_CALL(below, SELF(s) INTEGER(bound),
+          luaL_argcheck(L, bound >= 1, 2, "bound is less than 1");
+          lua_pushinteger(L, tl_random_below(s, bound)))
+GLUE_CALL(unit, SELF(s), lua_pushnumber(L, tl_random_unit(s)))
+GLUE_CALL(sample, SELF(s) TENSOR(logits) OPT_NUMBER(temperature, 1), int32_t id;
+          int top_k = glue_opt_int(L, 4, 0, 0, INT32_MAX);
+          glue_check(L, tl_sample(logits, temperature, top_k, s, &id)); lua_pushinteger(L, id))
+GLUE_CALL(state, SELF(s), lua_pushinteger(L, (lua_Integer)s->key);
+          lua_pushinteger(L, (lua_Integer)s->offset))
+GLUE_CALL(set_state, SELF(s) INTEGER(key) INTEGER(offset),
+          *s = (tl_stream){(uint64_t)key, (uint64_t)offset})
 
 #define ROWS(X) \
     X(places, SELF(s) TENSOR(lengths) INTEGER(count), tl_random_places(lengths, count, s, y)) \

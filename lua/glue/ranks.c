@@ -2,11 +2,13 @@
 #include <limits.h>
 #include <string.h>
 
-#include "glue.h"
+#include "rows.h"
 
 static void release_ranks(glue_box *b) { tl_ranks_free(b->as.ranks); }
 
-static tl_ranks *ranks(lua_State *L) { return glue_open_box(L, 1, &glue_ranks_class)->as.ranks; }
+#define RANKS     BOXED(tl_ranks, r, glue_ranks_class, ranks)
+#define RANK(name) INT(name, 0, INT_MAX)
+#define TAG(name) INT(name, 1, 32767)
 
 /* ranks_file([name]) -> the path of the shared object for groups, "mpi", or "nccl"; nil and why
 ** there is none */
@@ -25,64 +27,23 @@ static int ranks_file(lua_State *L)
 }
 
 /* ranks_open() -> the group of all processes that were started together */
-static int ranks_open(lua_State *L)
-{
-    glue_box *b = glue_push(L, &glue_ranks_class);
-    glue_check(L, tl_ranks_open(glue_ctx(L), &b->as.ranks));
-    return 1;
-}
+GLUE_NEW(ranks_open, , glue_ranks_class, tl_ranks_open(glue_ctx(L), &b->as.ranks))
+GLUE_NEW(split, RANKS INT(colour, 0, INT_MAX), glue_ranks_class,
+         tl_ranks_split(r, colour, &b->as.ranks))
+GLUE_CALL(rank, RANKS, lua_pushinteger(L, tl_ranks_rank(r)))
+GLUE_CALL(size, RANKS, lua_pushinteger(L, tl_ranks_size(r)))
 
-static int split(lua_State *L)
-{
-    tl_ranks *r = ranks(L);
-    int       colour = glue_int(L, 2, 0, INT_MAX);
-    glue_box *b = glue_push(L, &glue_ranks_class);
-    glue_check(L, tl_ranks_split(r, colour, &b->as.ranks));
-    return 1;
-}
-
-static int rank(lua_State *L)
-{
-    lua_pushinteger(L, tl_ranks_rank(ranks(L)));
-    return 1;
-}
-
-static int size(lua_State *L)
-{
-    lua_pushinteger(L, tl_ranks_size(ranks(L)));
-    return 1;
-}
-
-/* r:link() -> "nccl"; nil if tensors go through the memory of the CPU */
-static int link_name(lua_State *L)
-{
-    const char *name = tl_ranks_link(ranks(L));
-    lua_pushstring(L, name); /* NULL: nil */
-    return 1;
-}
-
-static int end_all(lua_State *L)
-{
-    tl_ranks_end_all(ranks(L), glue_opt_int(L, 2, 1, 0, 255));
-    return 0;
-}
-
-static int barrier(lua_State *L)
-{
-    glue_check(L, tl_ranks_barrier(ranks(L)));
-    return 0;
-}
-
-static int broadcast(lua_State *L)
-{
-    glue_check(L, tl_ranks_broadcast(ranks(L), glue_int(L, 2, 0, INT_MAX), glue_tensor(L, 3)));
-    return 0;
-}
+/* r:link() -> "nccl"; NULL, nil in Lua, if tensors go through the memory of the CPU */
+GLUE_CALL(link_name, RANKS, lua_pushstring(L, tl_ranks_link(r)))
+GLUE_CALL(end_all, RANKS, tl_ranks_end_all(r, glue_opt_int(L, 2, 1, 0, 255)))
+GLUE_CALL(barrier, RANKS, glue_check(L, tl_ranks_barrier(r)))
+GLUE_CALL(broadcast, RANKS RANK(root) TENSOR(t), glue_check(L, tl_ranks_broadcast(r, root, t)))
 
 /* r:text(root, text) -> the text that rank root has given; the others' argument is not read */
 static int text(lua_State *L)
 {
-    tl_ranks   *r = ranks(L);
+    int         arg = 0;
+    RANKS
     int         root = glue_int(L, 2, 0, INT_MAX), own = tl_ranks_rank(r) == root;
     size_t      bytes = 0;
     const char *given = own ? luaL_checklstring(L, 3, &bytes) : NULL;
@@ -98,68 +59,31 @@ static int text(lua_State *L)
     return 1;
 }
 
-static int sum(lua_State *L)
-{
-    glue_check(L, tl_ranks_sum(ranks(L), glue_tensor(L, 2)));
-    return 0;
-}
+GLUE_CALL(sum, RANKS TENSOR(t), glue_check(L, tl_ranks_sum(r, t)))
 
 /* r:send_word(to, tag, word) */
-static int send_word(lua_State *L)
-{
-    glue_check(L, tl_ranks_send_word(ranks(L), glue_int(L, 2, 0, INT_MAX),
-                                     glue_int(L, 3, 1, 32767), glue_int(L, 4, INT_MIN, INT_MAX)));
-    return 0;
-}
+GLUE_CALL(send_word, RANKS RANK(to) TAG(tag) INT(word, INT_MIN, INT_MAX),
+          glue_check(L, tl_ranks_send_word(r, to, tag, word)))
 
 /* r:take_word(from, tag) -> the word, nil if none has arrived */
-static int take_word(lua_State *L)
-{
-    int     there = 0;
-    int32_t word = 0;
-    glue_check(L, tl_ranks_take_word(ranks(L), glue_int(L, 2, 0, INT_MAX),
-                                     glue_int(L, 3, 1, 32767), &there, &word));
-    if (there) lua_pushinteger(L, word);
-    else lua_pushnil(L);
-    return 1;
-}
+GLUE_CALL(take_word, RANKS RANK(from) TAG(tag), int there = 0; int32_t word = 0;
+          glue_check(L, tl_ranks_take_word(r, from, tag, &there, &word));
+          if (there) lua_pushinteger(L, word); else lua_pushnil(L))
 
 /* r:send(to, tag, tensor) */
-static int send(lua_State *L)
-{
-    glue_check(L, tl_ranks_send(ranks(L), glue_int(L, 2, 0, INT_MAX), glue_int(L, 3, 1, 32767),
-                                glue_tensor(L, 4)));
-    return 0;
-}
+GLUE_CALL(send, RANKS RANK(to) TAG(tag) TENSOR(t), glue_check(L, tl_ranks_send(r, to, tag, t)))
 
 /* r:receive(from, tag, tensor) */
-static int receive(lua_State *L)
-{
-    glue_check(L, tl_ranks_receive(ranks(L), glue_int(L, 2, 0, INT_MAX), glue_int(L, 3, 1, 32767),
-                                   glue_tensor(L, 4)));
-    return 0;
-}
-
-static int to_channels(lua_State *L)
-{
-    tl_ranks   *r = ranks(L);
-    tl_tensor  *x = glue_tensor(L, 2);
-    tl_tensor **y = glue_push_tensor(L);
-    return glue_result(L, tl_ranks_to_channels(r, x, y));
-}
-
-static int to_tokens(lua_State *L)
-{
-    tl_ranks   *r = ranks(L);
-    tl_tensor  *y = glue_tensor(L, 2);
-    tl_tensor **x = glue_push_tensor(L);
-    return glue_result(L, tl_ranks_to_tokens(r, y, x));
-}
+GLUE_CALL(receive, RANKS RANK(from) TAG(tag) TENSOR(t),
+          glue_check(L, tl_ranks_receive(r, from, tag, t)))
+GLUE_FUNCTION(to_channels, RANKS TENSOR(x), tl_ranks_to_channels(r, x, y))
+GLUE_FUNCTION(to_tokens, RANKS TENSOR(x), tl_ranks_to_tokens(r, x, y))
 
 /* r:backward(loss, leaves, from, to), with nil for no loss or no rank */
 static int backward(lua_State *L)
 {
-    tl_ranks   *r = ranks(L);
+    int         arg = 0;
+    RANKS
     tl_tensor  *loss = glue_opt_tensor(L, 2);
     int         from = glue_opt_int(L, 4, -1, -1, INT_MAX);
     int         to = glue_opt_int(L, 5, -1, -1, INT_MAX);
@@ -169,11 +93,7 @@ static int backward(lua_State *L)
     return 0;
 }
 
-static int finish(lua_State *L)
-{
-    glue_check(L, tl_ranks_finish(ranks(L)));
-    return 0;
-}
+GLUE_CALL(finish, RANKS, glue_check(L, tl_ranks_finish(r)))
 
 static const luaL_Reg methods[] = {
     {"rank", rank},           {"size", size},           {"split", split},

@@ -1,58 +1,33 @@
 /* recurrent.c - runs causal Toeplitz operators one position at a time, in Lua. */
-#include "glue.h"
+#include "rows.h"
 
 static void release_recurrence(glue_box *b) { tl_recurrence_free(b->as.recurrence); }
 
-static tl_recurrence *recurrence(lua_State *L)
-{
-    return glue_open_box(L, 1, &glue_recurrence_class)->as.recurrence;
-}
+#define RECURRENCE BOXED(tl_recurrence, r, glue_recurrence_class, recurrence)
 
 /* ---- Making one ------------------------------------------------------------------------------ */
 
 /* in the order of tl_recurrence_kind */
 static const char *const kinds[] = {"ring", "exact", "published", "relaxed", NULL};
 
-/* recurrence(t, gamma or nil, kind [, sequences]) */
-static int core_recurrence(lua_State *L)
-{
-    tl_tensor *t = glue_tensor(L, 1), *gamma = glue_opt_tensor(L, 2);
-    int        kind = luaL_checkoption(L, 3, NULL, kinds);
-    lua_Integer b = luaL_optinteger(L, 4, 1);
-    glue_box   *box = glue_push(L, &glue_recurrence_class);
-    glue_check(L, tl_recurrence_new(t, gamma, (tl_recurrence_kind)kind, b, &box->as.recurrence));
-    return 1;
-}
-
-/* relaxed_recurrence(t, gamma or nil, sequences, positions) */
-static int core_relaxed(lua_State *L)
-{
-    tl_tensor  *t = glue_tensor(L, 1), *gamma = glue_opt_tensor(L, 2);
-    lua_Integer b = luaL_checkinteger(L, 3), positions = luaL_checkinteger(L, 4);
-    glue_box   *box = glue_push(L, &glue_recurrence_class);
-    glue_check(L, tl_recurrence_new_relaxed(t, gamma, b, positions, &box->as.recurrence));
-    return 1;
-}
-
-/* recurrence_of_modes(b, decay, kind, lags, period [, sequences]) */
-static int core_of_modes(lua_State *L)
-{
-    tl_tensor  *modes = glue_tensor(L, 1), *decay = glue_tensor(L, 2);
-    int         kind = luaL_checkoption(L, 3, NULL, kinds);
-    lua_Integer lags = luaL_checkinteger(L, 4), period = luaL_checkinteger(L, 5);
-    lua_Integer b = luaL_optinteger(L, 6, 1);
-    glue_box   *box = glue_push(L, &glue_recurrence_class);
-    glue_check(L, tl_recurrence_from_modes(modes, decay, (tl_recurrence_kind)kind, lags, period, b,
-                                           &box->as.recurrence));
-    return 1;
-}
+GLUE_NEW(core_recurrence, TENSOR(t) OPTIONAL(gamma) OPTION(kind, tl_recurrence_kind, kinds)
+         OPT_INTEGER(sequences, 1), glue_recurrence_class,
+         tl_recurrence_new(t, gamma, kind, sequences, &b->as.recurrence))
+GLUE_NEW(core_relaxed, TENSOR(t) OPTIONAL(gamma) INTEGER(sequences) INTEGER(positions),
+         glue_recurrence_class,
+         tl_recurrence_new_relaxed(t, gamma, sequences, positions, &b->as.recurrence))
+GLUE_NEW(core_of_modes, TENSOR(modes) TENSOR(decay) OPTION(kind, tl_recurrence_kind, kinds)
+         INTEGER(lags) INTEGER(period) OPT_INTEGER(sequences, 1), glue_recurrence_class,
+         tl_recurrence_from_modes(modes, decay, kind, lags, period, sequences,
+                                  &b->as.recurrence))
 
 /* ---- Steps ----------------------------------------------------------------------------------- */
 
 /* r:step(x [, y]) -> y, a new tensor unless it is given */
 static int step(lua_State *L)
 {
-    tl_recurrence *r = recurrence(L);
+    int            arg = 0;
+    RECURRENCE
     tl_tensor     *x = glue_tensor(L, 2);
     int64_t        dims[TL_MAXDIMS];
     if (!lua_isnoneornil(L, 3)) {
@@ -66,25 +41,16 @@ static int step(lua_State *L)
     return glue_result(L, tl_recurrence_step(r, x, *y));
 }
 
-static int fork_of(lua_State *L)
-{
-    tl_recurrence *r = recurrence(L);
-    glue_box      *box = glue_push(L, &glue_recurrence_class);
-    glue_check(L, tl_recurrence_fork(r, &box->as.recurrence));
-    return 1;
-}
-
-static int reset(lua_State *L)
-{
-    tl_recurrence_reset(recurrence(L));
-    return 0;
-}
+GLUE_NEW(fork_of, RECURRENCE, glue_recurrence_class, tl_recurrence_fork(r, &b->as.recurrence))
+GLUE_CALL(reset, RECURRENCE, tl_recurrence_reset(r))
 
 /* ---- Questions ------------------------------------------------------------------------------- */
 
 static int sizes(lua_State *L)
 {
-    tl_recurrence_size s = tl_recurrence_sizes(recurrence(L));
+    int arg = 0;
+    RECURRENCE
+    tl_recurrence_size s = tl_recurrence_sizes(r);
     const struct {
         const char *name;
         int64_t     value;
@@ -102,14 +68,9 @@ static int sizes(lua_State *L)
 }
 
 /* r:modes() -> b, lambda, decay */
-static int modes(lua_State *L)
-{
-    tl_recurrence *r = recurrence(L);
-    tl_tensor    **b = glue_push_tensor(L), **lambda = glue_push_tensor(L);
-    tl_tensor    **decay = glue_push_tensor(L);
-    glue_check(L, tl_recurrence_modes(r, b, lambda, decay));
-    return 3;
-}
+GLUE_CALL(modes, RECURRENCE, tl_tensor **b = glue_push_tensor(L), **lambda = glue_push_tensor(L);
+          tl_tensor **decay = glue_push_tensor(L);
+          glue_check(L, tl_recurrence_modes(r, b, lambda, decay)))
 
 /* ---- Tables ---------------------------------------------------------------------------------- */
 

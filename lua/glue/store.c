@@ -2,7 +2,7 @@
 #include <limits.h>
 #include <string.h>
 
-#include "glue.h"
+#include "rows.h"
 
 static void release_store(glue_box *b) { tl_store_close(b->as.store); }
 
@@ -202,11 +202,7 @@ static int tuples(lua_State *L)
     return 0;
 }
 
-static int check(lua_State *L)
-{
-    glue_check(L, tl_store_check(glue_open_box(L, 1, &glue_store_class)->as.store));
-    return 0;
-}
+GLUE_CALL(check, BOXED(tl_store, s, glue_store_class, store), glue_check(L, tl_store_check(s)))
 
 const luaL_Reg glue_store_functions[] = {
     {"store", core_store}, {"store_check_folder", store_check_folder},

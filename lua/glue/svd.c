@@ -1,13 +1,8 @@
 /* svd.c - singular values and linear systems, in Lua. */
 #include "rows.h"
 
-static int svd(lua_State *L)
-{
-    tl_tensor  *a = glue_tensor(L, 1);
-    tl_tensor **u = glue_push_tensor(L), **s = glue_push_tensor(L), **v = glue_push_tensor(L);
-    glue_check(L, tl_svd(a, u, s, v));
-    return 3;
-}
+GLUE_CALL(svd, TENSOR(a), tl_tensor **u = glue_push_tensor(L), **s = glue_push_tensor(L);
+          tl_tensor **v = glue_push_tensor(L); glue_check(L, tl_svd(a, u, s, v)))
 
 #define ROWS(X) \
     X(singular_values, TENSOR(a), tl_svd(a, NULL, y, NULL)) \

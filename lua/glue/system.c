@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "glue.h"
+#include "rows.h"
 
 /* ---- Clocks and process ---------------------------------------------------------------------- */
 
@@ -29,17 +29,8 @@ static double seconds(clockid_t clock)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static int now(lua_State *L)
-{
-    lua_pushnumber(L, seconds(CLOCK_REALTIME));
-    return 1;
-}
-
-static int monotonic(lua_State *L)
-{
-    lua_pushnumber(L, seconds(CLOCK_MONOTONIC));
-    return 1;
-}
+GLUE_CALL(now, , lua_pushnumber(L, seconds(CLOCK_REALTIME)))
+GLUE_CALL(monotonic, , lua_pushnumber(L, seconds(CLOCK_MONOTONIC)))
 
 /* A signal ends the sleep early, so that the caller can react to it. */
 static int sleep_for(lua_State *L)
@@ -51,11 +42,7 @@ static int sleep_for(lua_State *L)
     return 0;
 }
 
-static int process_id(lua_State *L)
-{
-    lua_pushinteger(L, getpid());
-    return 1;
-}
+GLUE_CALL(process_id, , lua_pushinteger(L, getpid()))
 
 static int hostname(lua_State *L)
 {
@@ -96,45 +83,26 @@ int glue_threads(const char *text)
 }
 
 /* cache_dir() -> the folder for cached files, or nil where there is none */
-static int cache_dir(lua_State *L)
-{
-    lua_pushstring(L, tl_cache_dir(glue_ctx(L)));
-    return 1;
-}
+GLUE_CALL(cache_dir, , lua_pushstring(L, tl_cache_dir(glue_ctx(L))))
 
 /* ---- Terminal -------------------------------------------------------------------------------- */
 
-static int is_terminal(lua_State *L)
-{
-    lua_pushboolean(L, isatty(glue_int(L, 1, 0, INT_MAX)));
-    return 1;
-}
+GLUE_CALL(is_terminal, INT(fd, 0, INT_MAX), lua_pushboolean(L, isatty(fd)))
 
-/* columns() -> the environment's COLUMNS, else the width of the terminal behind stdout or
-** stderr, else 80 */
-static int columns(lua_State *L)
+/* Returns what the environment says, else the size of the terminal behind stdout or stderr, else
+** preset. */
+static lua_Integer extent(const char *variable, int of_rows, lua_Integer preset)
 {
-    const char    *text = getenv("COLUMNS");
+    const char    *text = getenv(variable);
     long           n = text ? strtol(text, NULL, 10) : 0;
     struct winsize w;
     for (int fd = 1; n <= 0 && fd <= 2; fd++)
-        if (ioctl(fd, TIOCGWINSZ, &w) == 0) n = w.ws_col;
-    lua_pushinteger(L, n > 0 && n < 100000 ? n : 80);
-    return 1;
+        if (ioctl(fd, TIOCGWINSZ, &w) == 0) n = of_rows ? w.ws_row : w.ws_col;
+    return n > 0 && n < 100000 ? n : preset;
 }
 
-/* rows() -> the environment's LINES, else the height of the terminal behind stdout or stderr,
-** else 24 */
-static int rows(lua_State *L)
-{
-    const char    *text = getenv("LINES");
-    long           n = text ? strtol(text, NULL, 10) : 0;
-    struct winsize w;
-    for (int fd = 1; n <= 0 && fd <= 2; fd++)
-        if (ioctl(fd, TIOCGWINSZ, &w) == 0) n = w.ws_row;
-    lua_pushinteger(L, n > 0 && n < 100000 ? n : 24);
-    return 1;
-}
+GLUE_CALL(columns, , lua_pushinteger(L, extent("COLUMNS", 0, 80)))
+GLUE_CALL(rows, , lua_pushinteger(L, extent("LINES", 1, 24)))
 
 /* Single keys of the terminal behind stdin, without echo, until the object is closed. */
 #define KEYS "toeplab.keys"
@@ -255,22 +223,12 @@ static int list(lua_State *L)
     return 1;
 }
 
-static int exists(lua_State *L)
-{
-    struct stat s;
-    lua_pushboolean(L, stat(luaL_checkstring(L, 1), &s) == 0);
-    return 1;
-}
+GLUE_CALL(exists, STRING(path), struct stat s; lua_pushboolean(L, stat(path, &s) == 0))
 
 /* same(path, path) -> whether both lead to one file or folder */
-static int same(lua_State *L)
-{
-    struct stat a, b;
-    const char *one = luaL_checkstring(L, 1), *other = luaL_checkstring(L, 2);
-    int         both = stat(one, &a) == 0 && stat(other, &b) == 0;
-    lua_pushboolean(L, both && a.st_dev == b.st_dev && a.st_ino == b.st_ino);
-    return 1;
-}
+GLUE_CALL(same, STRING(one) STRING(other), struct stat a, b;
+          lua_pushboolean(L, stat(one, &a) == 0 && stat(other, &b) == 0 && a.st_dev == b.st_dev &&
+                             a.st_ino == b.st_ino))
 
 /* kind(path) -> "file", "folder", "other" (a device, a pipe) or nil; then whether path is a
 ** symbolic link */
@@ -287,43 +245,18 @@ static int kind(lua_State *L)
 }
 
 /* size(path) -> the file's size in bytes */
-static int file_size(lua_State *L)
-{
-    struct stat s;
-    const char *path = luaL_checkstring(L, 1);
-    if (stat(path, &s) != 0) return file_result(L, 0, path);
-    lua_pushinteger(L, (lua_Integer)s.st_size);
-    return 1;
-}
-
-static int free_space(lua_State *L)
-{
-    struct statvfs s;
-    const char    *path = luaL_checkstring(L, 1);
-    if (statvfs(path, &s) != 0) return file_result(L, 0, path);
-    lua_pushinteger(L, (lua_Integer)s.f_bavail * (lua_Integer)s.f_frsize);
-    return 1;
-}
-
-static int rename_file(lua_State *L)
-{
-    const char *from = luaL_checkstring(L, 1), *to = luaL_checkstring(L, 2);
-    return file_result(L, rename(from, to) == 0, from);
-}
+GLUE_CALL(file_size, STRING(path), struct stat s;
+          if (stat(path, &s) == 0) lua_pushinteger(L, (lua_Integer)s.st_size);
+          else file_result(L, 0, path))
+GLUE_CALL(free_space, STRING(path), struct statvfs s;
+          if (statvfs(path, &s) != 0) file_result(L, 0, path);
+          else lua_pushinteger(L, (lua_Integer)s.f_bavail * (lua_Integer)s.f_frsize))
+GLUE_CALL(rename_file, STRING(from) STRING(to), file_result(L, rename(from, to) == 0, from))
 
 /* link(from, to): gives the file at `from` the second name `to`, unless that name is taken. Of
 ** several processes, on any hosts of a shared file system, one succeeds. */
-static int link_file(lua_State *L)
-{
-    const char *from = luaL_checkstring(L, 1), *to = luaL_checkstring(L, 2);
-    return file_result(L, link(from, to) == 0, to);
-}
-
-static int remove_file(lua_State *L)
-{
-    const char *path = luaL_checkstring(L, 1);
-    return file_result(L, remove(path) == 0, path);
-}
+GLUE_CALL(link_file, STRING(from) STRING(to), file_result(L, link(from, to) == 0, to))
+GLUE_CALL(remove_file, STRING(path), file_result(L, remove(path) == 0, path))
 
 /* The file is in a userdata of Lua's io library, so that an error closes it. */
 static int close_stream(lua_State *L)
@@ -333,14 +266,8 @@ static int close_stream(lua_State *L)
 }
 
 /* group_limits() -> processors, bytes: what control groups allow, or math.huge */
-static int group_limits(lua_State *L)
-{
-    double processors, memory;
-    tl_group_limits(&processors, &memory);
-    lua_pushnumber(L, processors);
-    lua_pushnumber(L, memory);
-    return 2;
-}
+GLUE_CALL(group_limits, , double processors, memory; tl_group_limits(&processors, &memory);
+          lua_pushnumber(L, processors); lua_pushnumber(L, memory))
 
 static int read_file(lua_State *L)
 {
@@ -371,17 +298,9 @@ static int sync_file(lua_State *L)
     return file_result(L, fine, NULL);
 }
 
-static int sync_folder(lua_State *L)
-{
-    return engine_result(L, tl_file_sync_folder(glue_ctx(L), luaL_checkstring(L, 1)));
-}
-
-static int write_file(lua_State *L)
-{
-    size_t      size;
-    const char *path = luaL_checkstring(L, 1), *text = luaL_checklstring(L, 2, &size);
-    return engine_result(L, tl_file_write(glue_ctx(L), path, text, size));
-}
+GLUE_CALL(sync_folder, STRING(path), engine_result(L, tl_file_sync_folder(glue_ctx(L), path)))
+GLUE_CALL(write_file, STRING(path) TEXT(text, size),
+          engine_result(L, tl_file_write(glue_ctx(L), path, text, size)))
 
 /* ---- Tables ---------------------------------------------------------------------------------- */
 

@@ -1,7 +1,7 @@
 /* tensor.c - tensors in Lua: creating, reading and filling them. */
 #include <math.h>
 
-#include "glue.h"
+#include "rows.h"
 
 static void release_tensor(glue_box *b) { tl_tensor_free(b->as.tensor); }
 
@@ -201,37 +201,13 @@ static int shape(lua_State *L)
     return 1;
 }
 
-static int dim(lua_State *L)
-{
-    tl_tensor *t = glue_tensor(L, 1);
-    lua_pushinteger(L, tl_tensor_dim(t, glue_axis(L, 2, tl_tensor_ndim(t))));
-    return 1;
-}
-
-static int ndim(lua_State *L)
-{
-    lua_pushinteger(L, tl_tensor_ndim(glue_tensor(L, 1)));
-    return 1;
-}
-
-static int numel(lua_State *L)
-{
-    lua_pushinteger(L, tl_tensor_len(glue_tensor(L, 1)));
-    return 1;
-}
+GLUE_CALL(dim, TENSOR(t) AXIS(axis, t), lua_pushinteger(L, tl_tensor_dim(t, axis)))
+GLUE_CALL(ndim, TENSOR(t), lua_pushinteger(L, tl_tensor_ndim(t)))
+GLUE_CALL(numel, TENSOR(t), lua_pushinteger(L, tl_tensor_len(t)))
 
 /* The number changes whenever an operator, copy or fill writes the tensor. */
-static int version(lua_State *L)
-{
-    lua_pushinteger(L, tl_tensor_version(glue_tensor(L, 1)));
-    return 1;
-}
-
-static int type(lua_State *L)
-{
-    lua_pushstring(L, type_name(glue_tensor(L, 1)));
-    return 1;
-}
+GLUE_CALL(version, TENSOR(t), lua_pushinteger(L, tl_tensor_version(t)))
+GLUE_CALL(type, TENSOR(t), lua_pushstring(L, type_name(t)))
 
 static int item(lua_State *L)
 {
@@ -286,23 +262,12 @@ static int show(lua_State *L)
 
 /* ---- Contents -------------------------------------------------------------------------------- */
 
-static int copy(lua_State *L)
-{
-    tl_tensor *dst = glue_tensor(L, 1), *src = glue_tensor(L, 2);
-    glue_check(L, tl_tensor_copy(dst, src));
-    lua_settop(L, 1);
-    return 1;
-}
-
-static int fill(lua_State *L)
-{
-    tl_tensor *t = glue_tensor(L, 1);
-    double     value = luaL_checknumber(L, 2);
-    luaL_argcheck(L, tl_tensor_type(t) == TL_F32 || fabs(value) <= INT32_MAX, 2, "not 32 bits");
-    glue_check(L, tl_tensor_fill(t, value));
-    lua_settop(L, 1);
-    return 1;
-}
+GLUE_CALL(copy, TENSOR(to) TENSOR(from), glue_check(L, tl_tensor_copy(to, from));
+          lua_pushvalue(L, 1))
+GLUE_CALL(fill, TENSOR(t) NUMBER(value),
+          luaL_argcheck(L, tl_tensor_type(t) == TL_F32 || fabs(value) <= INT32_MAX, 2,
+                        "not 32 bits");
+          glue_check(L, tl_tensor_fill(t, value)); lua_pushvalue(L, 1))
 
 static int clone(lua_State *L)
 {

@@ -1,85 +1,29 @@
 /* text.c - vocabularies, encoders and counters, windows of token streams and n-gram models, in
 ** Lua. */
-#include "glue.h"
+#include "rows.h"
 
 static void release_vocab(glue_box *b) { tl_vocab_free(b->as.vocab); }
 
-static tl_vocab *vocab(lua_State *L) { return glue_open_box(L, 1, &glue_vocab_class)->as.vocab; }
+#define VOCAB   BOXED(tl_vocab, v, glue_vocab_class, vocab)
+#define ENCODER BOXED(tl_encoder, e, glue_encoder_class, encoder)
+#define COUNTER BOXED(tl_counter, c, glue_counter_class, counter)
 
-static int vocab_bytes(lua_State *L)
-{
-    glue_box *b = glue_push(L, &glue_vocab_class);
-    glue_check(L, tl_vocab_new_bytes(glue_ctx(L), &b->as.vocab));
-    return 1;
-}
-
-static int vocab_chars(lua_State *L)
-{
-    size_t      bytes;
-    const char *text = luaL_checklstring(L, 1, &bytes);
-    glue_box   *b = glue_push(L, &glue_vocab_class);
-    glue_check(L, tl_vocab_new_chars(glue_ctx(L), text, bytes, &b->as.vocab));
-    return 1;
-}
-
-static int vocab_frequent(lua_State *L)
-{
-    size_t bytes;
-    const char *text = luaL_checklstring(L, 1, &bytes);
-    lua_Integer least = luaL_checkinteger(L, 2);
-    glue_box *b = glue_push(L, &glue_vocab_class);
-    glue_check(L, tl_vocab_new_frequent(glue_ctx(L), text, bytes, least, &b->as.vocab));
-    return 1;
-}
-
-static int vocab_bpe(lua_State *L)
-{
-    const char *merges = luaL_checkstring(L, 1), *encoder = luaL_optstring(L, 2, NULL);
-    const char *dictionary = luaL_optstring(L, 3, NULL);
-    glue_box   *b = glue_push(L, &glue_vocab_class);
-    glue_check(L, tl_vocab_new_bpe(glue_ctx(L), merges, encoder, dictionary, &b->as.vocab));
-    return 1;
-}
-
-static int size(lua_State *L)
-{
-    lua_pushinteger(L, tl_vocab_size(vocab(L)));
-    return 1;
-}
+GLUE_NEW(vocab_bytes, , glue_vocab_class, tl_vocab_new_bytes(glue_ctx(L), &b->as.vocab))
+GLUE_NEW(vocab_chars, TEXT(text, bytes), glue_vocab_class,
+         tl_vocab_new_chars(glue_ctx(L), text, bytes, &b->as.vocab))
+GLUE_NEW(vocab_frequent, TEXT(text, bytes) INTEGER(least), glue_vocab_class,
+         tl_vocab_new_frequent(glue_ctx(L), text, bytes, least, &b->as.vocab))
+GLUE_NEW(vocab_bpe, STRING(merges) OPT_STRING(encoder) OPT_STRING(dictionary), glue_vocab_class,
+         tl_vocab_new_bpe(glue_ctx(L), merges, encoder, dictionary, &b->as.vocab))
+GLUE_CALL(size, VOCAB, lua_pushinteger(L, tl_vocab_size(v)))
 
 /* v:eos() -> the id of the token that ends a line, or nil */
-static int eos(lua_State *L)
-{
-    int32_t id = tl_vocab_eos(vocab(L));
-    if (id < 0) {
-        lua_pushnil(L);
-    } else {
-        lua_pushinteger(L, id);
-    }
-    return 1;
-}
-
-static int token(lua_State *L)
-{
-    tl_vocab   *v = vocab(L);
-    size_t      bytes;
-    const char *text = tl_vocab_token(v, glue_int(L, 2, INT32_MIN, INT32_MAX), &bytes);
-    if (text) {
-        lua_pushlstring(L, text, bytes);
-    } else {
-        lua_pushnil(L);
-    }
-    return 1;
-}
-
-static int encode(lua_State *L)
-{
-    tl_vocab   *v = vocab(L);
-    size_t      bytes;
-    const char *text = luaL_checklstring(L, 2, &bytes);
-    tl_tensor **ids = glue_push_tensor(L);
-    return glue_result(L, tl_vocab_encode(v, text, bytes, ids));
-}
+GLUE_CALL(eos, VOCAB, int32_t id = tl_vocab_eos(v);
+          if (id < 0) lua_pushnil(L); else lua_pushinteger(L, id))
+GLUE_CALL(token, VOCAB INT(id, INT32_MIN, INT32_MAX), size_t bytes = 0;
+          const char *text = tl_vocab_token(v, id, &bytes);
+          if (text) lua_pushlstring(L, text, bytes); else lua_pushnil(L))
+GLUE_FUNCTION(encode, VOCAB TEXT(text, bytes), tl_vocab_encode(v, text, bytes, y))
 
 /* Returns id number i (from 0) of the int32 tensor or the table of integers at argument 2. */
 static lua_Integer id_at(lua_State *L, const int32_t *ids, int64_t i)
@@ -96,7 +40,8 @@ static lua_Integer id_at(lua_State *L, const int32_t *ids, int64_t i)
 
 static int decode(lua_State *L)
 {
-    tl_vocab      *v = vocab(L);
+    int            arg = 0;
+    VOCAB
     const int32_t *ids = NULL;
     int64_t        count;
     luaL_Buffer    text;
@@ -126,88 +71,23 @@ static int decode(lua_State *L)
 
 static void release_encoder(glue_box *b) { tl_encoder_free(b->as.encoder); }
 
-static tl_encoder *encoder(lua_State *L)
-{
-    return glue_open_box(L, 1, &glue_encoder_class)->as.encoder;
-}
-
-static int new_encoder(lua_State *L)
-{
-    tl_vocab *v = vocab(L);
-    glue_box *b = glue_push(L, &glue_encoder_class);
-    glue_check(L, tl_encoder_new(v, &b->as.encoder));
-    return 1;
-}
-
-static int encoder_feed(lua_State *L)
-{
-    tl_encoder *e = encoder(L);
-    size_t      bytes;
-    const char *text = luaL_checklstring(L, 2, &bytes);
-    glue_check(L, tl_encoder_feed(e, text, bytes));
-    return 0;
-}
-
-static int encoder_count(lua_State *L)
-{
-    lua_pushinteger(L, tl_encoder_count(encoder(L)));
-    return 1;
-}
-
-static int encoder_finish(lua_State *L)
-{
-    tl_encoder *e = encoder(L);
-    tl_tensor **ids = glue_push_tensor(L);
-    return glue_result(L, tl_encoder_finish(e, ids));
-}
+GLUE_NEW(new_encoder, VOCAB, glue_encoder_class, tl_encoder_new(v, &b->as.encoder))
+GLUE_CALL(encoder_feed, ENCODER TEXT(text, bytes), glue_check(L, tl_encoder_feed(e, text, bytes)))
+GLUE_CALL(encoder_count, ENCODER, lua_pushinteger(L, tl_encoder_count(e)))
+GLUE_FUNCTION(encoder_finish, ENCODER, tl_encoder_finish(e, y))
 
 static void release_counter(glue_box *b) { tl_counter_free(b->as.counter); }
 
-static tl_counter *counter(lua_State *L)
-{
-    return glue_open_box(L, 1, &glue_counter_class)->as.counter;
-}
+/* in the order of tl_counter_kind */
+static const char *const counted[] = {"words", "pieces", NULL};
 
-static int new_counter(lua_State *L)
-{
-    static const char *const kinds[] = {"words", "pieces", NULL};
-    static const tl_counter_kind values[] = {TL_COUNT_WORDS, TL_COUNT_PIECES};
-    tl_counter_kind kind = values[luaL_checkoption(L, 1, NULL, kinds)];
-    glue_box       *b = glue_push(L, &glue_counter_class);
-    glue_check(L, tl_counter_new(glue_ctx(L), kind, &b->as.counter));
-    return 1;
-}
-
-static int counter_feed(lua_State *L)
-{
-    tl_counter *c = counter(L);
-    size_t      bytes;
-    const char *text = luaL_checklstring(L, 2, &bytes);
-    glue_check(L, tl_counter_feed(c, text, bytes));
-    return 0;
-}
-
-static int counter_size(lua_State *L)
-{
-    lua_pushinteger(L, tl_counter_size(counter(L)));
-    return 1;
-}
-
-static int vocab_words(lua_State *L)
-{
-    tl_counter *c = counter(L);
-    glue_box   *b = glue_push(L, &glue_vocab_class);
-    glue_check(L, tl_vocab_new_words(c, &b->as.vocab));
-    return 1;
-}
-
-static int bpe_train(lua_State *L)
-{
-    tl_counter *c = counter(L);
-    int         tokens = glue_int(L, 2, 0, INT32_MAX);
-    glue_check(L, tl_bpe_train(c, tokens, luaL_checkstring(L, 3)));
-    return 0;
-}
+GLUE_NEW(new_counter, OPTION(kind, tl_counter_kind, counted), glue_counter_class,
+         tl_counter_new(glue_ctx(L), kind, &b->as.counter))
+GLUE_CALL(counter_feed, COUNTER TEXT(text, bytes), glue_check(L, tl_counter_feed(c, text, bytes)))
+GLUE_CALL(counter_size, COUNTER, lua_pushinteger(L, tl_counter_size(c)))
+GLUE_NEW(vocab_words, COUNTER, glue_vocab_class, tl_vocab_new_words(c, &b->as.vocab))
+GLUE_CALL(bpe_train, COUNTER INT(tokens, 0, INT32_MAX) STRING(path),
+          glue_check(L, tl_bpe_train(c, tokens, path)))
 
 /* ---- Ids ------------------------------------------------------------------------------------- */
 
@@ -224,18 +104,13 @@ static int padded(lua_State *L)
     return 2;
 }
 
-/* ngram_bits(train, test, order, v [, smoothing]) -> bits */
-static int ngram_bits(lua_State *L)
-{
-    static const char *const names[] = {"witten-bell", "kneser-ney", NULL};
-    tl_tensor *train = glue_tensor(L, 1), *test = glue_tensor(L, 2);
-    int        order = glue_int(L, 3, 0, INT32_MAX), size_v = glue_int(L, 4, 1, INT32_MAX);
-    int        smoothing = luaL_checkoption(L, 5, names[TL_WITTEN_BELL], names);
-    double     bits;
-    glue_check(L, tl_ngram_bits(train, test, order, size_v, (tl_smoothing)smoothing, &bits));
-    lua_pushnumber(L, bits);
-    return 1;
-}
+/* in the order of tl_smoothing */
+static const char *const smoothings[] = {"witten-bell", "kneser-ney", NULL};
+
+GLUE_CALL(ngram_bits, TENSOR(train) TENSOR(test) INT(order, 0, INT32_MAX) INT(v, 1, INT32_MAX),
+          double bits; int smoothing = luaL_checkoption(L, 5, *smoothings, smoothings);
+          glue_check(L, tl_ngram_bits(train, test, order, v, (tl_smoothing)smoothing, &bits));
+          lua_pushnumber(L, bits))
 
 const luaL_Reg glue_text_functions[] = {
     {"vocab_bytes", vocab_bytes}, {"vocab_chars", vocab_chars}, {"vocab_words", vocab_words},

@@ -2,11 +2,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "glue.h"
+#include "rows.h"
 
 static void release_tno(glue_box *b) { tl_tno_free(b->as.tno); }
 
 static tl_tno *tno(lua_State *L) { return glue_open_box(L, 1, &glue_tno_class)->as.tno; }
+
+#define TNO(name) tl_tno *name = tno(L); arg++;
 
 /* ---- Making one ------------------------------------------------------------------------------ */
 
@@ -51,49 +53,17 @@ static const char *const *options(lua_State *L, int arg)
     return list;
 }
 
-static int core_tno(lua_State *L)
-{
-    const char        *backend = luaL_checkstring(L, 1);
-    lua_Integer        n = luaL_checkinteger(L, 2), d = luaL_checkinteger(L, 3);
-    int                causal = glue_flag(L, 4, "causal");
-    const char *const *given = options(L, 5);
-    glue_box          *b = glue_push(L, &glue_tno_class);
-    glue_check(L, tl_tno_new(glue_ctx(L), backend, n, d, causal, given, &b->as.tno));
-    return 1;
-}
+GLUE_NEW(core_tno, STRING(backend) INTEGER(n) INTEGER(d) FLAG(causal)
+         const char *const *given = options(L, ++arg);, glue_tno_class,
+         tl_tno_new(glue_ctx(L), backend, n, d, causal, given, &b->as.tno))
 
 /* ---- Questions ------------------------------------------------------------------------------- */
 
-static int points(lua_State *L)
-{
-    tl_tno     *o = tno(L);
-    tl_tensor **t = glue_push_tensor(L);
-    return glue_result(L, tl_tno_points(o, t));
-}
-
-static int width(lua_State *L)
-{
-    lua_pushinteger(L, tl_tno_width(tno(L)));
-    return 1;
-}
-
-static int domain(lua_State *L)
-{
-    lua_pushstring(L, tl_tno_domain(tno(L)));
-    return 1;
-}
-
-static int chosen(lua_State *L)
-{
-    lua_pushstring(L, tl_tno_backend_name(tno(L)));
-    return 1;
-}
-
-static int warning(lua_State *L)
-{
-    lua_pushstring(L, tl_tno_warning(tno(L))); /* NULL is pushed as nil */
-    return 1;
-}
+GLUE_FUNCTION(points, TNO(o), tl_tno_points(o, y))
+GLUE_CALL(width, TNO(o), lua_pushinteger(L, tl_tno_width(o)))
+GLUE_CALL(domain, TNO(o), lua_pushstring(L, tl_tno_domain(o)))
+GLUE_CALL(chosen, TNO(o), lua_pushstring(L, tl_tno_backend_name(o)))
+GLUE_CALL(warning, TNO(o), lua_pushstring(L, tl_tno_warning(o))) /* NULL: nil */
 
 static int params(lua_State *L)
 {
@@ -215,11 +185,7 @@ static int backend_problems(lua_State *L)
     return 1;
 }
 
-static int load_backend(lua_State *L)
-{
-    glue_check(L, tl_backend_load(glue_ctx(L), luaL_checkstring(L, 1)));
-    return 0;
-}
+GLUE_CALL(load_backend, STRING(path), glue_check(L, tl_backend_load(glue_ctx(L), path)))
 
 /* ---- Tables ---------------------------------------------------------------------------------- */
 
