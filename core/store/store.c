@@ -24,15 +24,6 @@ const char *tl_sqlite_version(void)
 
 /* ---- Opening --------------------------------------------------------------------------------- */
 
-#define STEPS_A_TICK 100000 /* steps of SQLite's virtual machine, a few milliseconds */
-#define PATIENCE     200    /* ticks after which a signal stops a statement; shorter ones finish */
-
-static int progress_tick(void *user)
-{
-    tl_store *s = user;
-    return ++s->ticks > PATIENCE && s->stopped && s->stopped(s->user);
-}
-
 static tl_status store_connect(tl_store *s, const char *name, int flags)
 {
     flags |= SQLITE_OPEN_EXRESCODE | SQLITE_OPEN_NOMUTEX; /* only one thread uses a context */
@@ -46,7 +37,7 @@ static tl_status store_connect(tl_store *s, const char *name, int flags)
     (void)sqlite3_db_config(s->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
     (void)sqlite3_db_config(s->db, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, NULL);
     (void)sqlite3_db_config(s->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, s->mode == TL_STORE_WRITE, NULL);
-    sqlite3_progress_handler(s->db, STEPS_A_TICK, progress_tick, s);
+    store_bound(s);
     return store_script(s,
                         "PRAGMA foreign_keys = ON; PRAGMA cell_size_check = ON;"
                         /* kB: enough for the index of the ids of 100,000 trials */

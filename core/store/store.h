@@ -26,6 +26,8 @@ struct tl_store {
     sqlite3_stmt *cached[STORE_CACHED];
     tl_store_mode mode;
     int64_t ticks;        /* how often SQLite has called the progress handler in this statement */
+    /* the handler stopped the statement: the file is too small to explain its length */
+    int endless;
     int (*stopped)(void *user); /* whether the program is to end; NULL: never */
     void *user;                 /* for stopped */
 };
@@ -46,7 +48,8 @@ tl_status store_hold(tl_store *s, double seconds);
 /* Gives the lock back, unless a transaction is open. */
 void store_release(tl_store *s);
 
-/* Runs tl_store_check_folder for the folder and for the place of its database. */
+/* Runs tl_store_check_folder, and checks that the rollback journal names no file for SQLite to
+** delete. */
 tl_status store_check_files(const tl_store *s);
 /* Returns the version of the schema, by what the header of the database says; 0: an empty file.
 ** TL_ECORRUPT: it is not a store, or is newer than this program. */
@@ -55,5 +58,13 @@ tl_status store_version(tl_store *s, int *out_version);
 tl_status store_backup(tl_store *s, int version);
 /* Runs the sections of schema.sql after version in one transaction. */
 tl_status store_upgrade(tl_store *s, int version);
+
+/* ---- Bounds (store_bounds.c) ---- */
+/* Installs a progress handler that stops endless statements: a statement may take no more steps,
+** and return no more rows, than the size of the file explains. In mode TL_STORE_ASK the statements
+** are a user's own, and only a signal stops them. */
+void store_bound(tl_store *s);
+/* Whether a statement returns more rows than the size of the file explains. */
+int store_too_many_rows(const tl_store *s, int64_t rows);
 
 #endif

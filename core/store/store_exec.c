@@ -199,6 +199,13 @@ static void column_types(sqlite3_stmt *stmt, int columns, char *types)
     }
 }
 
+static tl_status fail_endless(const tl_store *s, sqlite3_stmt *stmt)
+{
+    return tl_fail(s->ctx, TL_ECORRUPT,
+                   "%s: is damaged: a statement returns more than the file can hold: %s",
+                   s->path, sqlite3_sql(stmt));
+}
+
 /* Calls row for every row. *out_rc is SQLite's last result code. */
 static tl_status step_rows(tl_store *s, sqlite3_stmt *stmt, tl_row row, void *user, int *out_rc)
 {
@@ -208,8 +215,9 @@ static tl_status step_rows(tl_store *s, sqlite3_stmt *stmt, tl_row row, void *us
     char *types = calloc((size_t)columns + 1, 1);
     tl_status st = names && values && types ? TL_OK : tl_fail(s->ctx, TL_ENOMEM, "out of memory");
     if (st == TL_OK && s->mode != TL_STORE_ASK) column_types(stmt, columns, types);
-    while (st == TL_OK && (*out_rc = sqlite3_step(stmt)) == SQLITE_ROW) {
-        if (!row) continue;
+    for (int64_t count = 1; st == TL_OK && (*out_rc = sqlite3_step(stmt)) == SQLITE_ROW; count++) {
+        if (store_too_many_rows(s, count)) st = fail_endless(s, stmt);
+        if (!row || st != TL_OK) continue;
         for (int i = 0; i < columns; i++) {
             names[i] = sqlite3_column_name(stmt, i);
             values[i] = column_value(stmt, i);
@@ -229,12 +237,14 @@ tl_status tl_store_exec(tl_store *s, const char *sql, int count, const tl_value 
     sqlite3_stmt *stmt = NULL;
     int rc = SQLITE_DONE;
     s->ticks = 0;
+    s->endless = 0;
     tl_status st = prepare(s, sql, &stmt);
     if (st != TL_OK) return st;
     st = bind_all(s, stmt, count, values);
     if (st == TL_OK && s->lock >= 0 && !sqlite3_stmt_readonly(stmt))
         st = store_hold(s, STORE_WRITE_SECONDS);
     if (st == TL_OK) st = step_rows(s, stmt, row, user, &rc);
+    if (st == TL_OK && rc == SQLITE_INTERRUPT && s->endless) st = fail_endless(s, stmt);
     if (st == TL_OK && rc != SQLITE_DONE && rc != SQLITE_ROW) st = store_fail(s, sql);
     cache_put(s, stmt);
     store_release(s);

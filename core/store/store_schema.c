@@ -1,7 +1,8 @@
 /* store_schema.c - checks a results folder before it is opened: its files must not lead elsewhere,
 ** and its database must say that it is ours. What else a foreign schema holds is left to SQLite
-** (store_connect). Also upgrades older schemas. */
+** (store_connect) and to the bounds of statements. Also upgrades older schemas. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,25 @@
 #define APPLICATION 0x546f6550 /* as file(1) shows it */
 
 /* ---- Files ----------------------------------------------------------------------------------- */
+
+/* SQLite deletes the file that the end of a rollback journal names, its "super-journal",
+** wherever that is. We never create one: it belongs to transactions over several databases. */
+static tl_status check_journal(const tl_store *s, const char *path)
+{
+    static const unsigned char magic[8] = {0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7};
+    unsigned char last[8];
+    struct stat file;
+    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) return errno == ENOENT ? TL_OK : tl_fail_errno(s->ctx, "open", path);
+    int named = fstat(fd, &file) == 0 && file.st_size >= 8 &&
+                pread(fd, last, sizeof last, file.st_size - 8) == 8 &&
+                memcmp(last, magic, sizeof magic) == 0;
+    (void)close(fd);
+    return named ? tl_fail(s->ctx, TL_ECORRUPT,
+                           "%s: was not made by this program: it makes SQLite delete another file",
+                           path)
+                 : TL_OK;
+}
 
 /* SQLite bounds the length of a name from the root on, symbolic links resolved. Beyond it, it only
 ** reports that it cannot open the file. */
@@ -59,8 +79,11 @@ tl_status tl_store_check_folder(tl_ctx *ctx, const char *folder)
 
 tl_status store_check_files(const tl_store *s)
 {
+    char path[4096];
     tl_status st = tl_store_check_folder(s->ctx, s->folder); /* also checks that the paths fit */
-    return st == TL_OK ? tl_store_check_folder(s->ctx, s->place) : st;
+    if (st == TL_OK) st = tl_store_check_folder(s->ctx, s->place);
+    (void)snprintf(path, sizeof path, "%s/runs.db-journal", s->place);
+    return st == TL_OK ? check_journal(s, path) : st;
 }
 
 /* ---- Versions -------------------------------------------------------------------------------- */

@@ -158,6 +158,9 @@ local folders = {
     .. "END"), true },
   { "a trigger on trials", sql("CREATE TRIGGER hide AFTER UPDATE ON trials BEGIN DELETE FROM "
     .. "metrics; END"), true },
+  { "an endless view", sql("DROP VIEW v_last", "CREATE VIEW v_last AS WITH RECURSIVE n (i) AS "
+    .. "(VALUES (1) UNION ALL SELECT i + 1 FROM n) SELECT 'x' AS trial, 'y' AS name, i AS step, "
+    .. "0.5 AS value FROM n"), true },
   { "a view of what is no table", sql("DROP VIEW v_trials", "CREATE VIEW v_trials AS SELECT "
     .. "t.*, load_extension('x.so') AS code FROM trials t, pragma_database_list"), true },
   { "a table more", sql "CREATE TABLE more (x)", true },
