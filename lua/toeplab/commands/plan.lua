@@ -270,8 +270,10 @@ local function why_unknown(p)
   if p.cost.unknown > 0 then
     return none .. (p.finished > 0 and ", and the cost is not known" or "")
   end
-  return none .. (p.cost.trials > 0
-    and ", and no rate of its GPU is stored here: toeplab bench gpu measures it" or "")
+  if p.cost.trials == 0 then return none end
+  return none .. (p.cost.flop
+    and ", and no rate of its GPU is stored here: toeplab bench gpu measures it"
+    or ", and no key 'steps' tells how long it trains")
 end
 
 local function time_line(p)

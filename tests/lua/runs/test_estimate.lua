@@ -172,6 +172,9 @@ t.test("plan knows the cost of models, and scales with it", function()
     t.ok(most > 8 * bytes and shorter < 1800)
     -- A GPU on which nothing has been measured: the same words say so.
     t.holds(plan("device=cuda:77 -C " .. folder .. "/none"), "no rate of its GPU is stored here")
+    local text = assert(core.sys.read_file(folder .. "/x.lua"))
+    t.write(folder .. "/x.lua", (text:gsub("steps = 100", "updates = 100")))
+    t.holds(plan("-C " .. folder .. "/none"), "no key 'steps' tells how long it trains")
   end)
 end)
 
