@@ -1,0 +1,76 @@
+-- kernels.lua: prints what each CUDA kernel takes of a GPU's multiprocessor, as a Markdown table.
+--   ./lab lua benches/kernels.lua [BUILD]
+-- Compiles each .cu file of the folder BUILD (build), which has to be configured for CUDA, once
+-- more with ptxas -v, and stores nothing. Needs nvcc and no GPU, and takes minutes. A row has all
+-- variants of one template: registers per thread and bytes of static shared memory per block, the
+-- most of all variants, and the bytes of registers that the compiler spills to memory. Shared memory
+-- whose size is chosen at launch is not known here.
+local core = require "toeplab.core"
+local json = require "toeplab.base.json"
+local shell = require "toeplab.base.shell"
+
+local build = arg[1] or "build"
+
+-- Returns the output of a command; raises if it fails.
+local function output_of(command)
+  local pipe = assert(io.popen(command .. " 2>&1"))
+  local text = pipe:read "a"
+  if not pipe:close() then error(("kernels.lua: failed: %s\n%s"):format(command, text), 0) end
+  return text
+end
+
+-- Adds the kernels of a file to rows: name -> {name=, file=, variants=, spilled=, [capability] =
+-- {registers=, shared=}}.
+local function add(rows, file, text)
+  local names = {}
+  for mangled in text:gmatch "entry function '([^']+)'" do names[#names + 1] = mangled end
+  if #names == 0 then return end
+  local plain = output_of("c++filt " .. shell.line(names)):gmatch "[^\n]+"
+  local pattern = "entry function '[^']+' for '(sm_%w+)'.-(%d+) bytes spill stores, (%d+) bytes "
+    .. "spill loads.-Used (%d+) registers([^\n]*)"
+  for capability, stores, loads, registers, rest in text:gmatch(pattern) do
+    local name = plain():gsub("%b()", ""):gsub("%b<>", ""):match "([%w_]+)%s*$"
+    local row = rows[name .. file] or { name = name, file = file, variants = 0, spilled = 0 }
+    rows[name .. file] = row
+    local of = row[capability] or { registers = 0, shared = 0, variants = 0 }
+    row[capability] = of
+    of.registers = math.max(of.registers, math.tointeger(registers))
+    of.shared = math.max(of.shared, math.tointeger(rest:match "(%d+) bytes smem" or 0))
+    of.variants = of.variants + 1
+    row.variants = math.max(row.variants, of.variants)
+    row.spilled = math.max(row.spilled, stores + loads)
+    rows.capabilities[capability] = true
+  end
+end
+
+local rows, files = { capabilities = {} }, 0
+local commands = build .. "/compile_commands.json"
+for _, entry in ipairs(json.decode(assert(core.sys.read_file(commands)))) do
+  if entry.file:find "%.cu$" and entry.command:find "nvcc" then
+    local command = entry.command:gsub("^.-(%S*nvcc )", "%1"):gsub(" %-o %S+", "")
+    files = files + 1
+    io.stderr:write(("%d: %s\n"):format(files, entry.file))
+    add(rows, entry.file:match "([%w_]+/[%w_]+%.cu)$", output_of(("cd %s && %s -o /dev/null "
+      .. "-Xptxas -v"):format(shell.quote(entry.directory), command)))
+  end
+end
+if files == 0 then error(commands .. " has no .cu file: configure with -DTL_CUDA=ON", 0) end
+
+local capabilities, list = {}, {}
+for name in pairs(rows.capabilities) do capabilities[#capabilities + 1] = name end
+rows.capabilities = nil
+for _, row in pairs(rows) do list[#list + 1] = row end
+table.sort(capabilities)
+table.sort(list, function(a, b) return a.file .. a.name < b.file .. b.name end)
+print(("| kernel | file | variants | registers %s | shared %s | spilled |"):format(
+  table.concat(capabilities, ", "), table.concat(capabilities, ", ")))
+print "| --- | --- | --: | --: | --: | --: |"
+for _, row in ipairs(list) do
+  local registers, shared = {}, {}
+  for i, capability in ipairs(capabilities) do
+    local of = row[capability] or {}
+    registers[i], shared[i] = of.registers or "-", of.shared or "-"
+  end
+  print(("| %s | %s | %d | %s | %s | %d |"):format(row.name, row.file, row.variants,
+    table.concat(registers, ", "), table.concat(shared, ", "), row.spilled))
+end
