@@ -3,8 +3,8 @@
 -- Compiles each .cu file of the folder BUILD (build), which has to be configured for CUDA, once
 -- more with ptxas -v, and stores nothing. Needs nvcc and no GPU, and takes minutes. A row has all
 -- variants of one template: registers per thread and bytes of static shared memory per block, the
--- most of all variants, and the bytes of registers that the compiler spills to memory. Shared memory
--- whose size is chosen at launch is not known here.
+-- most of all variants, and the bytes of registers that the compiler spills to memory. Shared
+-- memory whose size is chosen at launch is not known here.
 local core = require "toeplab.core"
 local json = require "toeplab.base.json"
 local shell = require "toeplab.base.shell"

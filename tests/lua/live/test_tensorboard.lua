@@ -4,6 +4,7 @@
 local t = require "harness"
 local core = require "toeplab.core"
 local modules = require "toeplab.live.modules"
+local shell = require "toeplab.base.shell"
 local tensorboard = require "toeplab.live.tensorboard"
 local trials = require "trials"
 
@@ -140,14 +141,15 @@ end
 t.test("the checksum is CRC-32C", function() t.eq(crc32c "123456789", 0xe3069283) end)
 
 t.test("a build without the module names the packages to install", function()
-  local real = core.backends
+  local real, on_path = core.backends, shell.on_path
   core.backends = function() return { { path = "/nowhere/backends/naive.so" } } end
+  shell.on_path = function() return true end -- also apt-get
   local ok, why = pcall(tensorboard.new, "x")
   local served, why_not = pcall(modules.load, "http")
-  core.backends = real
+  core.backends, shell.on_path = real, on_path
   t.eq({ ok, why.code, served, why_not.code }, { false, 2, false, 2 })
-  t.ok(why.message:find "lacks: apt%-get install libprotobuf%-c%-dev protobuf%-c%-compiler")
-  t.ok(why_not.message:find "lacks: apt%-get install libmicrohttpd%-dev")
+  t.ok(why.message:find "lacks: apt install libprotobuf%-c%-dev protobuf%-c%-compiler")
+  t.ok(why_not.message:find "lacks: apt install libmicrohttpd%-dev")
 end)
 
 -- Adds a test that needs the module.

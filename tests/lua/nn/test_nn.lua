@@ -155,7 +155,8 @@ test("errors in a module name the line of its author's code", function()
   end
   local line = debug.getinfo(Own.forward, "S").linedefined + 1
   local file = debug.getinfo(1, "S").source:sub(2)
-  local wanted = ("%s:%d: linear: x is [1,4], w is [2,3]\n  in Own.up"):format(file, line)
+  local wanted = ("%s:%d: linear: x is [1,4], w is [2,3], not [..,inputs] and [outputs,inputs]\n"
+    .. "  in Own.up"):format(file, line)
   local fine, e = pcall(Own(3), tl.ones(1, 4))
   eq({ fine, e.message }, { false, wanted })
   -- A call that ends forward leaves no line of it, but that where it begins.
