@@ -278,8 +278,8 @@ TL_API tl_status tl_raw_write(tl_ctx *ctx, const char *path, int count, const tl
 /* Returns the CRC-32 of zip files of data that follows data with CRC-32 before, 0 at first. */
 TL_API uint32_t tl_crc32(uint32_t before, const void *data, size_t bytes);
 /* Expands the deflate stream of packed bytes at an offset of the file at path, and writes the
-** result to to_path. TL_ECORRUPT: it is damaged, or does not expand to `bytes` bytes. TL_ENOTFOUND:
-** there is no such file, or no folder of to_path. */
+** result to to_path, another file. TL_ECORRUPT: it is damaged, or does not expand to `bytes` bytes.
+** TL_ENOTFOUND: there is no such file, or no folder of to_path. TL_EINVAL: a number is negative. */
 TL_API tl_status tl_inflate(tl_ctx *ctx, const char *path, int64_t offset, int64_t packed,
                             const char *to_path, int64_t bytes);
 

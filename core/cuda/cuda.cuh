@@ -172,8 +172,9 @@ static inline int64_t blocks_for(int64_t n)
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < (n); \
          i += (int64_t)gridDim.x * blockDim.x)
 
-/* Operators that are one launch, unless n is 0: of a kernel whose last argument is n, the end of
-** its loop by EACH, or of a block for each of n rows. a: the operator's arguments. */
+/* Define the kernel gpu_OP as one launch, or none if n is 0. GPU_EACH: of a kernel that loops by
+** EACH, whose last argument, after those given here, is n. GPU_ROWS: of one block for each of n
+** rows. All may read the operator's arguments a. */
 #define GPU_EACH(op, n, kernel, ...)                                                              \
     tl_status gpu_##op(tl_ctx *ctx, const tl_args *args)                                          \
     {                                                                                             \

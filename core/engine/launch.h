@@ -43,8 +43,9 @@ tl_status tl_launch_host(tl_ctx *ctx, tl_op op, const tl_args *a);
 
 double tl_seconds(void); /* of a clock that only runs forward */
 
-/* A kernel that is one parallel loop over `count` items, in parts of `grain`, whose body reads the
-** job j; a: the operator's arguments. */
+/* Defines the kernel tl_cpu_OP as one parallel loop of body over `count` items, in parts of
+** `grain` or more. The rest initialises the job j, which body gets, from the operator's arguments
+** a; count and grain may read a and j. */
 #define TL_PARALLEL(op, count, grain, body, job_type, ...)      \
     tl_status tl_cpu_##op(tl_ctx *ctx, const tl_args *args)     \
     {                                                           \

@@ -39,14 +39,8 @@ static __global__ void cauchy_each(tl_cauchy_job j, int64_t total)
     }
 }
 
-tl_status gpu_cauchy(tl_ctx *ctx, const tl_args *a)
-{
-    tl_cauchy_job j = tl_cauchy_job_of(a, 0);
-    int64_t total = j.r * j.d * j.f;
-    if (total == 0) return TL_OK;
-    LAUNCH(cauchy_each, blocks_for(total), THREADS, j, total);
-    return launched(ctx, "cauchy");
-}
+/* v [r,d,m,2], poles [d,m,2], nodes [f,2], y [r,d,f,2] */
+GPU_EACH(cauchy, a->y->len / 2, cauchy_each, tl_cauchy_job_of(args, 0))
 
 /* A block computes the gradients of one pole and of its numbers v. */
 static __global__ void cauchy_grad_poles(tl_cauchy_job j)
@@ -83,10 +77,4 @@ static __global__ void cauchy_grad_poles(tl_cauchy_job j)
     }
 }
 
-tl_status gpu_cauchy_grad(tl_ctx *ctx, const tl_args *a)
-{
-    tl_cauchy_job j = tl_cauchy_job_of(a, 1);
-    if (j.d * j.m == 0) return TL_OK;
-    LAUNCH_SYNC(cauchy_grad_poles, j.d * j.m, THREADS, j);
-    return launched(ctx, "cauchy_grad");
-}
+GPU_ROWS(cauchy_grad, a->poles->len / 2, cauchy_grad_poles, tl_cauchy_job_of(args, 1))

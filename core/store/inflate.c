@@ -74,6 +74,10 @@ tl_status tl_inflate(tl_ctx *ctx, const char *path, int64_t offset, int64_t pack
     job       j = {ctx, path, to_path, -1, -1, packed, bytes};
     z_stream  z = {0};
     size_t    size;
+    if (offset < 0 || packed < 0 || bytes < 0)
+        return tl_fail(ctx, TL_EINVAL, "inflate: %lld packed bytes at offset %lld for %lld bytes: "
+                       "none may be negative", (long long)packed, (long long)offset,
+                       (long long)bytes);
     tl_status st = tl_file_open(ctx, path, &j.fd, &size);
     if (st == TL_OK && lseek(j.fd, (off_t)offset, SEEK_SET) < 0)
         st = tl_fail_errno(ctx, "seek", path);

@@ -2,8 +2,9 @@
 ** and takes the fastest for a problem. The context and a file in the cache folder store each
 ** choice, in lines of the form
 **     VERSION HOST THREADS N D CAUSAL BACKEND
-** so that a program that is run again computes the same bits. On a device, a form knows the lengths
-** at which it is the fastest on a common GPU; lengths near these are measured, too, and stored as
+** so that a program that is run again computes the same bits. On a device, a form states the length
+** up to which it is the fastest, measured on one GPU; near it this GPU is measured, too, and the
+** choice stored as
 **     VERSION DEVICE precision NUMBER N D CAUSAL BACKEND */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,13 +21,14 @@
 #include "engine/plugin.h"
 #include "tno/plan.h"
 
-#define RUNS     3   /* timed runs of each backend; the shortest counts */
-#define LOCK_TRIES 200 /* times 50 ms that it waits for another's measurement */
-#define LINE     1000 /* bytes of a stored choice at most */
-#define NEAR     4     /* a device measures lengths within this factor of its form's */
-#define TOKENS   16384 /* positions of a measurement on a device */
-#define WIDTH    512   /* channels of a measurement on a device, at most */
-#define CHANNELS 64  /* at most, per thread: more would take longer and not change the choice */
+#define RUNS       3     /* timed runs of each backend; the shortest counts */
+#define LOCK_TRIES 200   /* times 50 ms that it waits for another's measurement */
+#define LINE       1000  /* bytes of a stored choice at most */
+#define CHANNELS   64    /* at most, per thread: more would take longer and not change the choice */
+/* On a device: */
+#define NEAR       4     /* lengths within this factor of the form's are measured */
+#define TOKENS     16384 /* positions of a measurement */
+#define WIDTH      512   /* channels of a measurement, at most */
 
 /* Up to DIRECT positions, where speed hardly counts, only those that add the terms of each output
 ** by themselves: a transform errs relative to the largest values of the row. */
@@ -111,8 +113,8 @@ static tl_status time_backend(tl_ctx *ctx, const tl_tno_backend *b, const tl_tno
     return st;
 }
 
-/* Measures every candidate. One that fails loses; the first such error is returned only if none is
-** left. */
+/* Measures every candidate. On the CPU one that fails loses, and the first such error is returned
+** only if none is left. On a device a failure ends the measurement, so that no choice is stored. */
 static tl_status choice_measure(tl_ctx *ctx, const tl_tno_problem *p, const char **out_name)
 {
     tl_tno_problem small = *p;

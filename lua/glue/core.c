@@ -29,11 +29,7 @@ GLUE_CALL(memory_reset_peak, , tl_memory_reset_peak(glue_ctx(L)))
 GLUE_CALL(memory_trim, , tl_memory_trim(glue_ctx(L)))
 
 /* profiler_range(name or nil): see tl_range */
-static int profiler_range(lua_State *L)
-{
-    tl_range(glue_ctx(L), luaL_optstring(L, 1, NULL));
-    return 0;
-}
+GLUE_CALL(profiler_range, OPT_STRING(name), tl_range(glue_ctx(L), name))
 
 /* A second start would discard the counts of the first. */
 static int profile_start(lua_State *L)

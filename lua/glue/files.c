@@ -30,13 +30,8 @@ GLUE_CALL(crc32, size_t bytes; const void *data = data_of(L, 1, &bytes);,
           lua_pushinteger(L, tl_crc32(before, data, bytes)))
 
 /* inflate(path, offset, packed, to_path, bytes) */
-static int inflate(lua_State *L)
-{
-    glue_check(L, tl_inflate(glue_ctx(L), luaL_checkstring(L, 1), luaL_checkinteger(L, 2),
-                             luaL_checkinteger(L, 3), luaL_checkstring(L, 4),
-                             luaL_checkinteger(L, 5)));
-    return 0;
-}
+GLUE_CALL(inflate, STRING(path) INTEGER(offset) INTEGER(packed) STRING(to) INTEGER(bytes),
+          glue_check(L, tl_inflate(glue_ctx(L), path, offset, packed, to, bytes)))
 
 /* ---- Raw elements ---------------------------------------------------------------------------- */
 

@@ -1,6 +1,10 @@
 /* rows.h - functions of Lua written as rows, which name a function's arguments in their order and
 ** the call that it makes. A file may list rows as ROWS(X); ROWS(GLUE_FUNCTION) then defines the
-** functions, and ROWS(GLUE_ENTRY) registers them. */
+** functions, and ROWS(GLUE_ENTRY) registers them.
+**
+**     GLUE_CALL(dim, TENSOR(t) AXIS(axis, t), lua_pushinteger(L, tl_tensor_dim(t, axis)))
+** is t:dim(axis). An argument is a declaration with its semicolon; `arg` is the number of the last
+** one that was read. What has no name here is declared in full, or read by its number. */
 #ifndef TL_ROWS_H
 #define TL_ROWS_H
 

@@ -8,7 +8,7 @@ static void release_tno(glue_box *b) { tl_tno_free(b->as.tno); }
 
 static tl_tno *tno(lua_State *L) { return glue_open_box(L, 1, &glue_tno_class)->as.tno; }
 
-#define TNO(name) tl_tno *name = tno(L); arg++;
+#define TNO(name) BOXED(tl_tno, name, glue_tno_class, tno)
 
 /* ---- Making one ------------------------------------------------------------------------------ */
 

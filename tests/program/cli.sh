@@ -86,7 +86,9 @@ refuse "a topic of help that is nearly one" 2 "; did you mean 'exit-codes'?" \
     "$toeplab" help exit-code
 refuse "an option's value that reads --help" 2 "results holds no runs" \
     "$toeplab" mark @last --note --help
-refuse "help on no word of the manual" 2 "unknown verb or topic 'ls xyzzy'" "$toeplab" help ls xyzzy
+refuse "help on words that no section has" 2 "no section of the manual has all of these words: ls" \
+    "$toeplab" help ls xyzzy
+refuse "help on an unknown word" 2 "unknown verb or topic 'xyzzy'" "$toeplab" help xyzzy
 refuse "help on a verb that is nearly one" 2 "did you mean 'table'" "$toeplab" help tabel
 for words in "sweep keys" "another machine" "own text" "add mixer" "print kernel" "learning rate" \
     LaTeX "eight GPUs" extrapolate "edit reruns"; do

@@ -151,7 +151,7 @@ local function find(name, more)
     suggest.hint(name, names))
 end
 
--- Whether a verb or a topic has the name, or a longer one, which is probably meant.
+-- Whether the name is a verb's, or begins a topic's, which is probably meant.
 local function is_verb(name)
   for _, verb in ipairs(verbs) do
     if verb[1] == name then return true end
@@ -168,11 +168,13 @@ local function show_help(topic)
   elseif topics[topic] then
     print(topics[topic])
   else
-    local found = not is_verb(topic) and manual.find(topic)
+    local found, why
+    if not is_verb(topic) then found, why = manual.find(topic) end
     if found then
       print(found)
       return errors.DONE
     end
+    if topic:find "%s" then errors.usage("help: %s", why) end
     local verb = find(topic, topics)
     local command = commands.of(topic)
     print(command and help_of(command) or ("toeplab %s\n\n%s"):format(topic, verb[2]))

@@ -74,9 +74,7 @@ local function pass_here(o)
       for i, part in ipairs(list) do
         local loss, number = o.loss_of(part)
         if o.shares[i] ~= 1 then loss = core.affine(loss, o.shares[i], 0) end
-        core.profiler_range "backward"
         loss:backward()
-        core.profiler_range()
         losses[i], numbers[i] = loss, number
       end
     end

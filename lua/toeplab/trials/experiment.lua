@@ -309,9 +309,9 @@ end
 
 function Experiment:varies(key) return self:axes()[key] ~= nil end
 
--- Returns whether the script, or code that it loads, sets a field of a metric's name, as in t:log {
--- name = value }. A value of nil, such as the rate of a few steps, is not logged. A string or a
--- table belongs to a declaration, such as better = { name = "lower" }.
+-- Returns whether the script, or code that it loads, sets a field of a metric's name, and so may
+-- log it, as in t:log { name = value }: a value of nil, such as the rate of a few steps, is not
+-- logged. A string or a table belongs to a declaration, such as better = { name = "lower" }.
 function Experiment:sets(name)
   local field = "%f[%w_]" .. name:gsub("%p", "%%%0") .. "%s*=%s*[^=%s\"'{]"
   if self.text:find(field) then return true end

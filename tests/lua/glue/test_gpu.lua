@@ -135,15 +135,17 @@ net(tl.ones(3, 4))
 print(pcall(net, tl.ones(3, 5)))
 ]]
 
-t.test("a profiler sees the calls of modules as ranges, also of one that fails", function()
+t.test("a profiler sees calls of modules, also of one that fails, and backward passes", function()
   if not emulated then t.skip "only the emulated GPU shows its ranges" end
   local path = os.tmpname()
   local settings = "EMULATE_RANGES=" .. shell.quote(path)
   script(RANGES, gpu, settings)
   t.eq(core.sys.read_file(path), "") -- no profiler is attached
-  script(RANGES, gpu, settings .. " NVTX_INJECTION64_PATH=/its/library.so")
-  t.eq(core.sys.read_file(path), "+ Sequential\n+ Linear 1\n-\n+ Linear 3\n-\n-\n"
-    .. "+ Sequential\n+ Linear 1\n-\n-\n")
+  script(RANGES .. "net(tl.ones(3, 4)):sum():backward()", gpu,
+    settings .. " NVTX_INJECTION64_PATH=/its/library.so")
+  local call = "+ Sequential\n+ Linear 1\n-\n+ Linear 3\n-\n-\n"
+  t.eq(core.sys.read_file(path), call .. "+ Sequential\n+ Linear 1\n-\n-\n" .. call
+    .. "+ backward\n-\n")
   os.remove(path)
 end)
 

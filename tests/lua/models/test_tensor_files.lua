@@ -296,6 +296,14 @@ test("a compressed npz file, and one whose compressed bytes are damaged", functi
   end
 end)
 
+test("inflate refuses negative numbers", function()
+  for _, n in ipairs { { -1, 4, 4 }, { 0, -4, 4 }, { 0, 4, -4 } } do
+    local ok, why = pcall(core.inflate, path "c.npz", n[1], n[2], path "out", n[3])
+    t.ok(not ok and tostring(why):find("none may be negative", 1, true), tostring(why))
+    t.eq(core.sys.exists(path "out"), false)
+  end
+end)
+
 test("a damaged npz file is one clear error", function()
   tl.save(path "good.npz", { first = tl.ones(3), other = tl.ids { 1 } })
   local good = read "good.npz"

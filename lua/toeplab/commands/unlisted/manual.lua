@@ -59,13 +59,13 @@ local function add_sections(page, text, patterns, list)
 end
 
 -- Returns the text that shows where the manual has all these words, or begins a word by them; nil
--- if it has them nowhere, or is not here.
+-- and why if it has them nowhere, or is not here.
 function manual.find(words)
   local folder, patterns, list = folder_of(), {}, {}
   for word in words:lower():gmatch "%S+" do
     patterns[#patterns + 1] = (word:find "^%w" and "%f[%w]" or "") .. word:gsub("%p", "%%%0")
   end
-  if not folder or #patterns == 0 then return nil end
+  if not folder then return nil, "the manual is not here" end
   for _, part in ipairs { "", "reference/" } do
     local names = core.sys.list(folder .. "/" .. part) or {}
     table.sort(names)
@@ -74,7 +74,9 @@ function manual.find(words)
       if text then add_sections(part .. name, text, patterns, list) end
     end
   end
-  if #list == 0 then return nil end
+  if #list == 0 or #patterns == 0 then
+    return nil, ("no section of the manual has all of these words: %s"):format(words)
+  end
   for i, section in ipairs(list) do section.place = i end
   table.sort(list, function(a, b)
     if a.score ~= b.score then return a.score > b.score end
