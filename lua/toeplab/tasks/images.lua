@@ -28,7 +28,8 @@ local spec = options.declare "tl.tasks.images" {
     .. "file of CIFAR-10, or a folder" },
   { "valid_file", field { type = "string", optional = true }, "the same to validate with" },
   { "test_file", field { type = "string", optional = true }, "the same to test with" },
-  { "images", "images", "the dataset of the images in an HDF5 file, or the array in a .npz file" },
+  { "images", "images", "the dataset of the images in an HDF5 file, or the array in a .npz file, "
+    .. "also of one with parts" },
   { "labels", "labels", "the same of the labels" },
   { "valid", field { default = 0.1, min = 0, max = 0.9 },
     "share of the images of file held out if there is no valid_file" },
@@ -151,11 +152,14 @@ local function pair_of(present, part)
   end
 end
 
--- Returns the source of a part in an archive: of its own arrays, else of those that o names, by
--- default images and labels, or else x and y.
+-- Returns whether the options o name arrays, which then are all that is read of an archive.
+local function names_arrays(o) return o.images ~= "images" or o.labels ~= "labels" end
+
+-- Returns the source of a part in an archive: of the arrays that o names, else of its own, else of
+-- images and labels, or else x and y.
 local function from_npz(path, o, part)
-  local present = npy.names(path)
-  local name, label_name = pair_of(present, part)
+  local present, name, label_name = npy.names(path), nil, nil
+  if not names_arrays(o) then name, label_name = pair_of(present, part) end
   if not name and o.images == "images" and present.x and not present.images then
     name, label_name = "x", "y"
   elseif not name then
@@ -416,7 +420,7 @@ function images.open(given)
     paths.valid = paths.valid or part_in(o.file, "valid")
     paths.test = paths.test or part_in(o.file, "test")
   end
-  if o.file:find "%.npz$" and core.sys.exists(o.file) then
+  if o.file:find "%.npz$" and core.sys.exists(o.file) and not names_arrays(o) then
     local present = npy.names(o.file)
     for part in pairs(part_names) do
       paths[part] = paths[part] or pair_of(present, part) and o.file

@@ -2,12 +2,15 @@
 local t = require "harness"
 local tl = require "toeplab"
 local core = require "toeplab.core"
+local defer = require "toeplab.base.defer"
+local dry_run = require "toeplab.runs.dry_run"
 local estimate = require "toeplab.runs.estimate"
 local experiment = require "toeplab.trials.experiment"
 local plan = require "toeplab.trials.plan"
 local records = require "toeplab.store.records"
 local sweeps = require "sweeps"
 local workload = require "toeplab.runs.workload"
+local zip = require "zip"
 
 -- Calls fn(exp, trials, cost_of) for the experiment that the body of a table declares. more: names
 -- of values that the script sees.
@@ -108,6 +111,10 @@ local without = {
   { "a measurement", "tl.cost.seconds(function() end)", "measures" },
   { "a program", "os.execute 'touch made'", "does more than training" },
   { "a file", "io.open('made', 'w')", "does more than training" },
+  { "an output file", "io.output 'made'", "does more than training" },
+  { "a removed file", "os.remove 'made'", "does more than training" },
+  { "a file of tensors", "tl.save('made.npz', { x = tl.zeros(1) })", "does more than training" },
+  { "a file of HDF5", "tl.save('made.h5', { x = tl.zeros(1) })", "does more than training" },
   { "a file of tl.sys", "tl.sys.write_file('made', '')", "does more than training" },
   { "... in a tail call", "return tl.sys.write_file('made', '')", "does more than training" },
   { "a folder", "tl.sys.mkdir 'made'", "does more than training" },
@@ -136,11 +143,43 @@ for _, case in ipairs(without) do
   end)
 end
 
+t.test("a compressed archive is expanded and removed, and the cost is known", function()
+  local body = [[fixed = { length = 2, batch = 1, steps = 1 }, trial = function(t)
+    tl.tasks.images { file = archive }
+    for _ in t:steps(1, tl.models.tnn_lm(9, { layers = 1, dim = 8 })) do error "a step" end
+  end]]
+  t.in_folder(function(folder)
+    local x = zip.npy("|u1", { 20, 2, 2 }, ("abcd"):rep(20))
+    local y = zip.npy("|u1", { 20 }, ("\0\1"):rep(10))
+    zip.write(folder .. "/x.npz", { { "x", x, zip.blocks(x) }, { "y", y, zip.blocks(y) } })
+    local made, tmpname = {}, os.tmpname
+    local restore <close> = defer(function() os.tmpname = tmpname end)
+    function os.tmpname()
+      made[#made + 1] = tmpname()
+      return made[#made]
+    end
+    with(body, function(_, trials, cost_of) t.ok(cost_of(trials[1].config)) end,
+      { archive = folder .. "/x.npz" })
+    t.ok(#made > 2, "two arrays, and the folder of the script")
+    for _, path in ipairs(made) do t.eq(core.sys.exists(path), false) end
+  end)
+end)
+
+t.test("code that goes on after every error is ended when the time is over", function()
+  local body = "trial = function() while true do pcall(function() while true do end end) end end"
+  with(body, function(exp, trials)
+    local found, why = dry_run.call(exp, trials[1].config, dry_run.openers(), os.clock() + 0.01)
+    t.eq(found, nil)
+    t.holds(why, "takes too long")
+  end)
+end)
+
 t.test("what a trial prints before its first step is not part of a plan", function()
   t.in_folder(function(folder)
     t.write(folder .. "/x.lua", [[local tl = require "toeplab"
 return tl.experiment "x" { fixed = { length = 2, batch = 1, steps = 1 }, trial = function(t)
   print "loud" io.write "loud" io.stdout:write("loud"):flush() io.stderr:write "loud" t:say "loud"
+  io.output():write "loud" warn "@on" warn "loud"
   for _ in t:steps(1, tl.models.tnn_lm(9, { layers = 1, dim = 8 })) do error "a step" end
 end }]])
     local out, code, said = t.toeplab(("plan '%s/x.lua' -C '%s'"):format(folder, folder))

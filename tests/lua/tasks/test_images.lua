@@ -184,6 +184,10 @@ t.test("archives, stored or compressed, of two arrays or of those of each part",
     local data = tl.tasks.images { file = path }
     t.eq({ data.classes, data.train.count, data.valid.count, data.test.count }, { 3, 4, 5, 6 })
     t.eq(data.test:batch(1, 6).ids:dim(2), 1)
+    data = tl.tasks.images { file = path, images = "test_images", labels = "test_labels",
+      valid = 0 }
+    t.eq({ data.train.count, data.valid, data.test.count }, { 5, nil, 1 })
+    t.raises(tl.tasks.images, "x.npz: has no array 'none'", { file = path, images = "none" })
     for i = 1, 6 do entries[i][1] = entries[i][1]:gsub("(%l+)_(%l)%l+", function(part, first)
       return (first == "i" and "x_" or "y_") .. part:gsub("val", "valid")
     end) end
