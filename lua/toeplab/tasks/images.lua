@@ -450,8 +450,8 @@ function images.open(given)
       task[part] = set_of(from, names, o.seed)
     elseif count > 0 then
       if count >= task.train.count then
-        errors.usage("images: of %d images valid = %g and test = %g leave none to train on", all,
-          o.valid, o.test)
+        errors.usage("images: valid = %g and test = %g of %d leave none to train on",
+          o.valid, o.test, all)
       end
       task[part], task.train = task.train:split(count, o.data_seed)
     end

@@ -239,7 +239,7 @@ t.test("wrong files are errors that name the file and the value", function()
     array("other", "|u1", { 4, 1, 1 }, "abcd", function() return 5 end)
     wrong("other.npy: image 0 has the label '5', and the training images have 0", "good.npy",
       { valid_file = folder .. "/other.npy" })
-    wrong("of 4 images valid = 0.5 and test = 0.5 leave none", "good.npy",
+    wrong("valid = 0.5 and test = 0.5 of 4 leave none", "good.npy",
       { valid = 0.5, test = 0.5 })
     labels(folder .. "/good_labels.npy", 3)
     wrong("good_labels.npy: has labels of shape %[3%], but there are 4 images", "good.npy")

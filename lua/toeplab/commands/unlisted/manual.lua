@@ -1,5 +1,6 @@
 -- commands/unlisted/manual.lua: finds words in the manual, for `toeplab help WORDS`.
 local core = require "toeplab.core"
+local output = require "toeplab.report.output"
 local provenance = require "toeplab.trials.provenance"
 
 local manual = {}
@@ -88,9 +89,9 @@ function manual.find(words)
     lines[#lines + 1] = ("%s: %s"):format(s.page, s.heading)
     if s.line then lines[#lines + 1] = "    " .. cut(s.line, patterns[1]) end
   end
-  local more = #list > SHOWN and (", and %d more sections"):format(#list - SHOWN) or ""
+  local more = #list > SHOWN and output.count(#list - SHOWN, "more section") .. ". " or ""
   local where = folder:gsub("/[^/]+/[^/]+/%.%./%.%.", ""):gsub("/[^/]+/%.%./", "/")
-  lines[#lines + 1] = ("\nThe pages are in %s%s."):format(where, more)
+  lines[#lines + 1] = ("\n%sThe pages are in %s."):format(more, where)
   return table.concat(lines, "\n")
 end
 
