@@ -2,9 +2,9 @@
 --   ./lab lua benches/kernels.lua [BUILD]
 -- Compiles each .cu file of the folder BUILD (build), which has to be configured for CUDA, once
 -- more with ptxas -v, and stores nothing. Needs nvcc and no GPU, and takes minutes. A row has all
--- variants of one template: registers per thread and bytes of static shared memory per block, the
--- most of all variants, and the bytes of registers that the compiler spills to memory. Shared
--- memory whose size is chosen at launch is not known here.
+-- variants of one template and, per compute capability, the most of them: registers of a thread,
+-- bytes of static shared memory of a block, and bytes that a thread spills to memory.
+-- What is not known here: shared memory whose size is chosen at launch (tile_rows, sum_tiles).
 local core = require "toeplab.core"
 local json = require "toeplab.base.json"
 local shell = require "toeplab.base.shell"
@@ -19,26 +19,26 @@ local function output_of(command)
   return text
 end
 
--- Adds the kernels of a file to rows: name -> {name=, file=, variants=, spilled=, [capability] =
--- {registers=, shared=}}.
+-- Adds the kernels of a file to rows: name -> {name=, file=, variants=, [capability] = {registers=,
+-- shared=, spilled=}}.
 local function add(rows, file, text)
   local names = {}
   for mangled in text:gmatch "entry function '([^']+)'" do names[#names + 1] = mangled end
   if #names == 0 then return end
   local plain = output_of("c++filt " .. shell.line(names)):gmatch "[^\n]+"
-  local pattern = "entry function '[^']+' for '(sm_%w+)'.-(%d+) bytes spill stores, (%d+) bytes "
-    .. "spill loads.-Used (%d+) registers([^\n]*)"
-  for capability, stores, loads, registers, rest in text:gmatch(pattern) do
+  local pattern = "entry function '[^']+' for 'sm_(%w+)'.-(%d+) bytes spill stores.-"
+    .. "Used (%d+) registers([^\n]*)"
+  for capability, spilled, registers, rest in text:gmatch(pattern) do
     local name = plain():gsub("%b()", ""):gsub("%b<>", ""):match "([%w_]+)%s*$"
-    local row = rows[name .. file] or { name = name, file = file, variants = 0, spilled = 0 }
+    local row = rows[name .. file] or { name = name, file = file, variants = 0 }
     rows[name .. file] = row
-    local of = row[capability] or { registers = 0, shared = 0, variants = 0 }
+    local of = row[capability] or { registers = 0, shared = 0, spilled = 0, variants = 0 }
     row[capability] = of
+    of.spilled = math.max(of.spilled, math.tointeger(spilled))
     of.registers = math.max(of.registers, math.tointeger(registers))
     of.shared = math.max(of.shared, math.tointeger(rest:match "(%d+) bytes smem" or 0))
     of.variants = of.variants + 1
     row.variants = math.max(row.variants, of.variants)
-    row.spilled = math.max(row.spilled, stores + loads)
     rows.capabilities[capability] = true
   end
 end
@@ -62,15 +62,19 @@ rows.capabilities = nil
 for _, row in pairs(rows) do list[#list + 1] = row end
 table.sort(capabilities)
 table.sort(list, function(a, b) return a.file .. a.name < b.file .. b.name end)
-print(("| kernel | file | variants | registers %s | shared %s | spilled |"):format(
-  table.concat(capabilities, ", "), table.concat(capabilities, ", ")))
-print "| --- | --- | --: | --: | --: | --: |"
-for _, row in ipairs(list) do
-  local registers, shared = {}, {}
-  for i, capability in ipairs(capabilities) do
-    local of = row[capability] or {}
-    registers[i], shared[i] = of.registers or "-", of.shared or "-"
+local header, rule = "| kernel | file | variants |", "| --- | --- | --: |"
+for _, what in ipairs { "registers", "shared", "spilled" } do
+  for _, capability in ipairs(capabilities) do
+    header, rule = header .. (" %s %s |"):format(what, capability), rule .. " --: |"
   end
-  print(("| %s | %s | %d | %s | %s | %d |"):format(row.name, row.file, row.variants,
-    table.concat(registers, ", "), table.concat(shared, ", "), row.spilled))
+end
+print(header .. "\n" .. rule)
+for _, row in ipairs(list) do
+  local cells = { row.name, row.file, row.variants }
+  for _, what in ipairs { "registers", "shared", "spilled" } do
+    for _, capability in ipairs(capabilities) do
+      cells[#cells + 1] = (row[capability] or {})[what] or "-"
+    end
+  end
+  print("| " .. table.concat(cells, " | ") .. " |")
 end

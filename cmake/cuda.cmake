@@ -30,6 +30,7 @@ endif()
 if(TARGET CUDA::cublas AND TARGET CUDA::cufft)
   add_library(cuda MODULE ${CUDA_SOURCES})
   set_target_properties(cuda PROPERTIES PREFIX "" CUDA_STANDARD 17 INSTALL_RPATH $ORIGIN/../..
+    CUDA_VISIBILITY_PRESET hidden CXX_VISIBILITY_PRESET hidden
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/devices CUDA_RUNTIME_LIBRARY Shared)
   target_link_libraries(cuda PRIVATE toeplab-core CUDA::cudart CUDA::cublas CUDA::cufft)
   string(REGEX MATCHALL "[0-9]+" capabilities "${CMAKE_CUDA_ARCHITECTURES}")

@@ -28,6 +28,6 @@ else()
   message(STATUS "No libmicrohttpd: report --serve is refused")
 endif()
 if(LIVE)
-  set_target_properties(${LIVE} PROPERTIES PREFIX "" INSTALL_RPATH "" C_VISIBILITY_PRESET default
+  set_target_properties(${LIVE} PROPERTIES PREFIX "" INSTALL_RPATH ""
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/live)
 endif()

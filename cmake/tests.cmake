@@ -19,8 +19,13 @@ set_tests_properties(luacheck PROPERTIES SKIP_RETURN_CODE 77)
 add_test(NAME lab COMMAND ${here}/tests/program/lab.sh ${here})
 add_test(NAME install COMMAND ${here}/tests/program/install.sh ${CMAKE_BINARY_DIR} ${here} ${CMAKE_C_COMPILER}
   ${TL_SANITIZE})
+set(plugins ${BACKENDS} ${LIVE})
+if(HAS_CUDA)
+  list(APPEND plugins cuda)
+endif()
+list(TRANSFORM plugins REPLACE "(.+)" "$<TARGET_FILE:\\1>")
 add_test(NAME symbols COMMAND toeplab lua ${here}/tests/program/symbols.lua ${here}
-  $<TARGET_FILE:toeplab-core> $<TARGET_FILE:toeplab-lab> ${CMAKE_NM})
+  $<TARGET_FILE:toeplab-core> $<TARGET_FILE:toeplab-lab> ${CMAKE_NM} ${plugins})
 add_test(NAME packages_agree COMMAND toeplab lua ${here}/tests/packages/agree.lua ${here})
 foreach(package debian rock image) # each builds the whole tree
   add_test(NAME package_${package} COMMAND ${here}/tests/packages/${package}.sh ${here})

@@ -26,7 +26,7 @@
 #define STRANGER 2
 #define BYTES   (64u << 10) /* of memory for a connection: longer requests are refused */
 
-int luaopen_toeplab_http(lua_State *L);
+__attribute__((visibility("default"))) int luaopen_toeplab_http(lua_State *L);
 
 typedef struct page {
     char  *name, *type, *text;

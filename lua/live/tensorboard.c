@@ -11,7 +11,7 @@
 #include <lauxlib.h>
 #include <lua.h>
 
-int luaopen_toeplab_tensorboard(lua_State *L);
+__attribute__((visibility("default"))) int luaopen_toeplab_tensorboard(lua_State *L);
 
 /* ---- Records --------------------------------------------------------------------------------- */
 

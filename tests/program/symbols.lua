@@ -1,7 +1,8 @@
 -- symbols.lua -- libtoeplab and libtoeplab-lab export the functions that their public headers
 -- declare, and no others; what private headers mark as TL_PRIVATE has a version of its own.
--- toeplab lua tests/program/symbols.lua FOLDER LIBTOEPLAB LIBTOEPLAB_LAB [NM]
-local ROOT, ENGINE, LAB, NM = arg[1], arg[2], arg[3], arg[4] or "nm"
+-- toeplab lua tests/program/symbols.lua FOLDER LIBTOEPLAB LIBTOEPLAB_LAB NM [PLUGIN ...]
+-- A plugin is a backend, a device or a module of Lua; it exports the entry by which it is loaded.
+local ROOT, ENGINE, LAB, NM = table.unpack(arg, 1, 4)
 
 local function output(command)
   local pipe = assert(io.popen(command))
@@ -92,6 +93,19 @@ test("libtoeplab-lab exports what toeplab-lab.h declares",
   difference(found.TOEPLAB_LAB_ or {}, declared(read(ROOT .. "/core/toeplab-lab.h"))))
 test("they have these versions alone", versions == 3 and {} or { versions .. " versions" })
 
+local entries, others = {}, {}
+for i = 5, #arg do
+  for _, names in pairs(exported(arg[i])) do
+    for name in pairs(names) do
+      local weak = name:find "^_ZN?K?St" -- templates of C++'s library
+      if name:find "^tl_[%w_]*entry$" or name:find "^luaopen_" then entries[arg[i]] = true
+      elseif not weak then others[#others + 1] = ("%s: %s"):format(arg[i], name) end
+    end
+  end
+  if not entries[arg[i]] then others[#others + 1] = arg[i] .. ": no entry" end
+end
+test("each plugin exports its entry alone", #arg > 4 and others or { "there is none" })
+
 -- The comparison itself.
 local header = [[
 #define X tl_x()
@@ -104,4 +118,4 @@ test("a name too many and one too few are found",
   and {} or sins)
 
 print(("%d passed, %d failed"):format(passed, failed))
-os.exit(failed == 0 and passed == 5 and 0 or 1)
+os.exit(failed == 0 and passed == 6 and 0 or 1)

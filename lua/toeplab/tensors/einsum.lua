@@ -51,8 +51,8 @@ local function parse(equation, tensors)
     operands[#operands + 1] = { letters = list, place = place, what = what }
   end
   if #operands ~= tensors.n or #operands > 2 then
-    fail(equation, "%d operands, but %d tensors: it takes one or two", #operands,
-      tensors.n)
+    fail(equation, "%d operands and %d tensors: give as many tensors as operands, one or two",
+      #operands, tensors.n)
   end
   for i, own in ipairs(operands) do
     own.tensor = tensors[i]

@@ -445,6 +445,24 @@ test("any length at evaluation, for every encoder and backend", function()
   end
 end)
 
+-- What README.md says of later tokens.
+test("no later token reaches an output of a backend that is exactly causal", function()
+  local n, d = 600, 4
+  for _, case in ipairs { { "naive", "mlp", 0 / 0 }, { "ski", "piecewise", 0 / 0 },
+    { "matrix", "mlp", 1e30 } } do
+    local backend, encoder, last = table.unpack(case)
+    local tno = nn.TNO(d, { backend = backend, encoder = encoder, causal = true, decay = "none",
+      backend_options = backend == "ski" and { inducing = 16, taps = 8 } or nil })
+    local x = random(1, n, d)
+    local new = core.affine(core.ones(1, 1, d), last, 0)
+    local other = core.concat({ x:narrow(2, 1, n - 1), new }, 2)
+    local function before(input)
+      return core.no_grad(tno.forward, tno, input):narrow(2, 1, n - 1):totable()
+    end
+    eq(before(other), before(x))
+  end
+end)
+
 test("auto: names its choice, and is that backend", function()
   local tno = nn.TNO(3, { backend = "auto", encoder = "table" })
   ok(tno:brief():find("auto$"))

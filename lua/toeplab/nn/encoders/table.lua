@@ -15,7 +15,8 @@ local rows = require "toeplab.nn.encoders.rows"
 -- because the published parameter counts include it.
 local Table = class("Table", {
   dim = options.field { type = "int", min = 1 },
-  length = options.field { default = 512, min = 2, help = "lags with a row" },
+  length = options.field { default = 512, min = 2,
+    help = "lags with a row; so have as many below 0, which a causal model never uses" },
   deviation = options.field { default = 1.0, min = 0,
     help = "standard deviation of initial values" },
 }, { "dim", "length" }, "points [p] -> [p,dim]: a number for each lag")
