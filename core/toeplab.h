@@ -340,8 +340,9 @@ TL_API tl_status tl_linear(tl_tensor *x, tl_tensor *w, tl_tensor *bias, tl_tenso
 typedef enum tl_reduce_kind { TL_REDUCE_SUM, TL_REDUCE_MEAN, TL_REDUCE_MAX } tl_reduce_kind;
 #define TL_ALL_AXES (-128)
 /* Reduces x over one axis; a negative axis counts from the end, and keep leaves the axis with
-** size 1. TL_ALL_AXES reduces to a scalar. Sums along an axis accumulate in float64. The gradient
-** of a maximum goes to the first one. TL_ESHAPE: the mean or the maximum of no elements. */
+** size 1. TL_ALL_AXES reduces to a scalar. Sums accumulate in float64, in an order that depends on
+** the shape only. The gradient of a maximum goes to the first one. TL_ESHAPE: the mean or the
+** maximum of no elements. */
 TL_API tl_status tl_reduce(tl_reduce_kind kind, tl_tensor *x, int axis, int keep,
                            tl_tensor **out_y);
 /* Returns the position, from 0, of the first maximum along the last axis; a NaN is skipped unless

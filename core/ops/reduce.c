@@ -1,10 +1,13 @@
 /* reduce.c - computes sums, means and maxima over an axis, and running sums along one. */
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/threads.h"
 #include "engine/gradient.h"
 
 #define STRIP 64
+#define BLOCK 16384 /* elements of a whole tensor that are reduced together */
+#define GRAIN 4     /* blocks that justify another thread: a block takes about a microsecond */
 
 typedef struct job { /* size and inner as in tl_split */
     tl_reduce_kind kind;
@@ -12,22 +15,36 @@ typedef struct job { /* size and inner as in tl_split */
     int64_t        size, inner;
     const float   *x, *y, *dy;
     float         *out;
+    double        *blocks;
     int32_t       *index;
 } job;
 
 /* ---- Reductions ------------------------------------------------------------------------------ */
 
-static float contiguous(const job *j, const float *x)
+/* Combines two results. Of maxima a NaN wins, and of equal ones the first. */
+static double joined(tl_reduce_kind kind, double a, double b)
 {
-    if (j->kind == TL_REDUCE_MAX) {
+    if (kind == TL_REDUCE_MAX) return b > a || b != b ? b : a;
+    return a + b;
+}
+
+/* The maximum or, also for a mean, the sum of n elements. */
+static double reduce_row(tl_reduce_kind kind, const float *x, int64_t n)
+{
+    if (kind == TL_REDUCE_MAX) {
         float best = x[0];
-        for (int64_t i = 1; i < j->size; i++) best = x[i] > best || x[i] != x[i] ? x[i] : best;
-        return best;
+        for (int64_t i = 1; i < n; i++) best = x[i] > best || x[i] != x[i] ? x[i] : best;
+        return (double)best;
     }
     double sum = 0;
 #pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < j->size; i++) sum += x[i];
-    return (float)(j->kind == TL_REDUCE_MEAN ? sum / (double)j->size : sum);
+    for (int64_t i = 0; i < n; i++) sum += x[i];
+    return sum;
+}
+
+static float finished(const job *j, double all)
+{
+    return (float)(j->kind == TL_REDUCE_MEAN ? all / (double)j->size : all);
 }
 
 /* Reduces n neighbouring columns at once. */
@@ -58,17 +75,49 @@ static void reduce_body(void *user, int64_t begin, int64_t end, int thread)
         if (n > end - k) n = end - k;
         if (n > STRIP) n = STRIP;
         if (j->inner == 1)
-            j->out[k] = contiguous(j, x);
+            j->out[k] = finished(j, reduce_row(j->kind, x, j->size));
         else
             strided(j, x, n, j->out + k);
         k += n;
     }
 }
 
+static void block_body(void *user, int64_t begin, int64_t end, int thread)
+{
+    const job *j = user;
+    (void)thread;
+    for (int64_t b = begin; b < end; b++) {
+        int64_t left = j->size - b * BLOCK;
+        j->blocks[b] = reduce_row(j->kind, j->x + b * BLOCK, left < BLOCK ? left : BLOCK);
+    }
+}
+
+/* Reduces all elements to one. The blocks and their order depend on the size alone, so that any
+** number of threads gives the same bits. */
+static tl_status whole(tl_ctx *ctx, job *j)
+{
+    int64_t count = (j->size + BLOCK - 1) / BLOCK;
+    j->blocks = tl_alloc(ctx, (size_t)count * sizeof *j->blocks);
+    if (!j->blocks) return TL_ENOMEM;
+    tl_parallel(ctx, count, GRAIN, block_body, j);
+    double all = j->blocks[0];
+    for (int64_t b = 1; b < count; b++) all = joined(j->kind, all, j->blocks[b]);
+    *j->out = finished(j, all);
+    tl_release(ctx, j->blocks);
+    return TL_OK;
+}
+
 /* y = the reduction of x over an axis or TL_ALL_AXES */
-TL_PARALLEL(reduce, a->y->len, 1 + 16384 / (j.size + 1), reduce_body, job,
-            .kind = (tl_reduce_kind)a->kind, .size = tl_split(a->x, (int)a->axis).size,
-            .inner = tl_split(a->x, (int)a->axis).inner, .x = F32(a->x), .out = F32(a->y))
+tl_status tl_cpu_reduce(tl_ctx *ctx, const tl_args *a)
+{
+    const struct tl_args_reduce *r = &a->reduce;
+    tl_around s = tl_split(r->x, (int)r->axis);
+    job j = {.kind = (tl_reduce_kind)r->kind, .size = s.size, .inner = s.inner, .x = F32(r->x),
+             .out = F32(r->y)};
+    if (r->y->len == 1 && s.size > BLOCK) return whole(ctx, &j);
+    tl_parallel(ctx, r->y->len, 1 + 16384 / (s.size + 1), reduce_body, &j);
+    return TL_OK;
+}
 
 /* Each element of a sum or a mean over all axes takes the same gradient. */
 static void spread_body(void *user, int64_t begin, int64_t end, int thread)
