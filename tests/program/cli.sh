@@ -119,6 +119,8 @@ done <<'END'
 1 guide.md:.5 resume after kill
 2 trouble.md: out of memory
 1 python.md: import pretrained weights
+1 questions.md:.7 how many seeds do I need?
+1 reference/command.md:.rm delete old trials
 1 reference/experiments.md:.The.trial early stopping
 1 reference/experiments.md:.The.trial validation loss early stopping
 END

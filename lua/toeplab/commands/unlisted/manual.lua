@@ -6,7 +6,7 @@ local provenance = require "toeplab.trials.provenance"
 local manual = {}
 
 local SHOWN, WIDTH = 8, 96 -- sections, and characters of a line
-local LEAST = 0.4          -- sections with less than this part of the best score are left out
+local LEAST = 0.5          -- sections with less than this part of the best score are left out
 
 -- Words of a question that name no subject.
 local FILLERS = " a about after all am an and any are as be by can could do does for from get give "
@@ -109,8 +109,7 @@ local function rank(sections, terms)
       local weight = weight_in(line, terms)
       if weight > most then most, s.line = weight, line end
     end
-    s.score = all * (all + 2 * weight_in(s.head, terms) + 2 * most)
-      * (s.page:find "^reference/" and 0.8 or 1)
+    s.score = all + 2 * weight_in(s.head, terms) + 2 * most
   end
   table.sort(sections, function(a, b)
     return a.score > b.score or a.score == b.score and a.place < b.place
