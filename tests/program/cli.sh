@@ -46,12 +46,12 @@ refuse() {
     result "$good" "$1: one line"
 }
 
-# check NAME COMMAND...: COMMAND must succeed.
+# check NAME COMMAND...: COMMAND must succeed. It may read what the last one printed.
 check() {
     name=$1
     shift
     good=0
-    "$@" >"$top/out" 2>"$top/err" || good=1
+    "$@" >"$top/checked" 2>&1 || { good=1; cat "$top/checked" >>"$top/err"; }
     result "$good" "$name"
 }
 
@@ -86,14 +86,44 @@ refuse "a topic of help that is nearly one" 2 "; did you mean 'exit-codes'?" \
     "$toeplab" help exit-code
 refuse "an option's value that reads --help" 2 "results holds no runs" \
     "$toeplab" mark @last --note --help
-refuse "help on words that no section has" 2 "no section of the manual has all of these words: ls" \
+refuse "help on words that no section has" 2 "no section of the manual has any of these words: xyz" \
+    "$toeplab" help xyzzy plugh
+expect "help on words of which sections lack one" 0 "^[a-z/-]*[.]md: .* (without: xyzzy)$" \
     "$toeplab" help ls xyzzy
+expect "help on fillers alone" 0 "^questions[.]md: 1[.] How did" "$toeplab" help how do I
+expect "help on another ending" 0 "^guide[.]md: .*Tune a rate$" "$toeplab" help learning rates?
+for slip in rn runn; do
+    expect "help $slip suggests the verb beside sections" 0 "^Did you mean 'run'?" "$toeplab" help $slip
+    check "... and has sections" grep -q "^[a-z/-]*[.]md: " "$top/out"
+done
+expect "help on a word of the manual" 0 "^guide[.]md: " "$toeplab" help rate
+check "... suggests no verb" sh -c "! grep -q 'Did you mean' '$top/out'"
 refuse "help on an unknown word" 2 "unknown verb or topic 'xyzzy'" "$toeplab" help xyzzy
 refuse "help on a verb that is nearly one" 2 "did you mean 'table'" "$toeplab" help tabel
-for words in "sweep keys" "another machine" "own text" "add mixer" "print kernel" "learning rate" \
-    LaTeX "eight GPUs" extrapolate "edit reruns"; do
-    expect "the manual has: $words" 0 "^[a-z-]*[.]md: " "$toeplab" help $words
-done
+# The questions of newcomers: the section that must be among the first N, and the words.
+while read -r most section words; do
+    "$toeplab" help $words >"$top/out" 2>"$top/err" || :
+    check "help answers: $words" \
+        sh -c "grep '^[a-z/-]*[.]md: ' '$top/out' | head -n $most | grep -q '^$section'"
+done <<'END'
+1 guide.md:.3 sweep two keys together
+1 guide.md:.5 continue on another machine
+1 own-data.md: use my own text
+1 extend.md: add a mixer
+1 guide.md:.7 read a kernel
+1 guide.md:.8 pick the learning rate fairly
+2 papers.md: LaTeX table
+1 eight-gpus.md: run on 8 GPUs
+1 guide.md:.9 longer than it was trained
+1 files.md:.What.an.edit what does an edit of my experiment invalidate?
+1 guide.md:.5 resume after kill
+2 trouble.md: out of memory
+1 python.md: import pretrained weights
+1 questions.md:.7 how many seeds do I need?
+1 reference/command.md:.rm delete old trials
+1 reference/experiments.md:.The.trial early stopping
+1 reference/experiments.md:.The.trial validation loss early stopping
+END
 for verb in version --version; do
     refuse "$verb of a word" 2 "version: takes no words, got 'x'" "$toeplab" $verb x
 done

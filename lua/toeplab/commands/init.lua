@@ -136,6 +136,13 @@ local function help_of(command)
   return table.concat(lines, "\n")
 end
 
+-- Returns the names of verbs, after the keys of more, if given.
+local function names_with(more)
+  local names = sorted_keys(more or {})
+  for _, verb in ipairs(commands.verbs()) do names[#names + 1] = verb[1] end
+  return names
+end
+
 -- Returns the entry of a verb; more: a table whose keys are suggested, too.
 local function find(name, more)
   for _, verb in ipairs(verbs) do
@@ -145,10 +152,8 @@ local function find(name, more)
       return verb
     end
   end
-  local names = sorted_keys(more or {})
-  for _, verb in ipairs(commands.verbs()) do names[#names + 1] = verb[1] end
   errors.usage("unknown verb%s '%s'%s (see toeplab help)", more and " or topic" or "", name,
-    suggest.hint(name, names))
+    suggest.hint(name, names_with(more)))
 end
 
 -- Whether the name is a verb's, or begins a topic's, which is probably meant.
@@ -172,6 +177,9 @@ local function show_help(topic)
     if not is_verb(topic) then found, why = manual.find(topic) end
     if found then
       print(found)
+      local slip = not found:lower():find("%f[%w]" .. topic:lower():gsub("%p", "%%%0") .. "%f[%W]")
+      local hint = slip and suggest.near(topic, names_with(topics)) or ""
+      if hint ~= "" then print("D" .. hint:sub(4)) end -- "; did you mean 'run'?"
       return errors.DONE
     end
     if topic:find "%s" then errors.usage("help: %s", why) end
