@@ -134,12 +134,15 @@ local function tokens(n)
 end
 
 -- Appends the table of one form to lines, without seconds if o.busy. one: rows of one rank by
--- length, which the model of the cost needs. Returns one.
+-- length, which the model of the cost needs. Returns one, and the peaks of tensors at the last
+-- length, in MB.
 local function add_table(lines, form, o, lengths, one)
   lines[#lines + 1] = cells { "tokens", "ranks", "step, s", "peak of a rank's tensors, MB",
     "of its process, MB", "computed to be sent by a rank, MB", "model at 100 Gbit/s, s" }
   lines[#lines + 1] = "| --- |" .. (" ---: |"):rep(6)
+  local peaks
   for _, n in ipairs(lengths) do
+    peaks = {}
     for _, p in ipairs(o.ranks) do
       local row = p == 1 and one[n] or started(form, p, n, o.steps)
       if p == 1 then one[n] = row end
@@ -149,13 +152,14 @@ local function add_table(lines, form, o, lengths, one)
         model = ("%.2f"):format(link + (form == "rows" and first.seconds
           or (first.seconds - first.encoders) / p + first.encoders))
       end
+      peaks[#peaks + 1] = ("%.0f"):format(row.peak / 1e6)
       if o.busy then model = "-" end
       lines[#lines + 1] = cells { tokens(n), p, o.busy and "-" or ("%.2f"):format(row.seconds),
-        ("%.0f"):format(row.peak / 1e6), ("%.0f"):format(row.held / 1e6),
+        peaks[#peaks], ("%.0f"):format(row.held / 1e6),
         ("%.1f"):format(row.sent / 1e6), model }
     end
   end
-  return one
+  return one, peaks
 end
 
 -- Returns the load of the machine, its processor and how many there are.
@@ -170,10 +174,13 @@ end
 
 local PROSE = "A TNN of %d layers, dim %d, expand 1, backend fft, one sequence in a micro batch, "
   .. "one thread a rank; the shortest of the steps (%d), and of the ranks the largest peak. On %d "
-  .. "processors (%s). **So few processors show that results are right and what memory a rank "
-  .. "needs, not speed**: more ranks than processors take turns, and all share one memory. %s The "
-  .. "last column estimates what the ranks would take with a processor each, joined by "
-  .. "100 Gbit/s, from the step of one process (docs/ranks.md)."
+  .. "processors (%s). So few processors show what memory a rank needs, not speed: more ranks "
+  .. "than processors take turns, and all share one memory. %s The last column estimates what "
+  .. "the ranks would take with a processor each, joined by 100 Gbit/s, from the step of one "
+  .. "process (docs/ranks.md)."
+
+local VERDICT = "**Verdict: if %s ranks share a sequence of %s tokens, the tensors of a rank take "
+  .. "at most %s MB. Nothing is decided about speed.**"
 
 local MADE = "Made by `./lab --threads 1 lua benches/ranks.lua %s` at %s. Nothing here is written "
   .. "by hand: give the command again."
@@ -205,7 +212,9 @@ local function page(path, o)
     wrap(PROSE:format(LAYERS, DIM, o.steps, count, processor, disturbance(load, o.busy))), "",
     wrap(MADE:format(table.concat(arg, " "), commit)),
     "\nThe ranks share one sequence (`sequence_ranks`):\n" }
-  local one = add_table(lines, "sequence", o, o.lengths, {})
+  local one, peaks = add_table(lines, "sequence", o, o.lengths, {})
+  table.insert(lines, 2, wrap(VERDICT:format(table.concat(o.ranks, ", "),
+    tokens(o.lengths[#o.lengths]), table.concat(peaks, ", "))) .. "\n")
   local several, shorter = {}, {}
   for _, p in ipairs(o.ranks) do several[#several + 1] = p > 1 and p or nil end
   for _, n in ipairs(o.lengths) do shorter[#shorter + 1] = n <= 1 << 16 and n or nil end

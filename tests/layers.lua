@@ -472,8 +472,8 @@ local phrases = {
 }
 
 rule("texts avoid the phrases that are read twice", function(path, text, fault)
-  if path:find "^tests/" then return end
   for n, line in each_line(text) do
+    if path:find "^tests/" then line = line:match "%f[%w_]test%((\".*)" or "" end -- only names
     for _, phrase in ipairs(phrases) do
       local allowed = line
       for _, fine in ipairs(phrase[3] or {}) do allowed = allowed:gsub(fine, "") end
@@ -578,6 +578,7 @@ local planted = { -- rule, path, text
   { 17, "lua/toeplab/x.lua", lua "-- what is no list" },
   { 17, "core/x.c", c "/* is told by its name */" },
   { 17, "docs/x.md", "This goes with that." },
+  { 17, "tests/lua/x.lua", lua("local t, f = 1, 2\nt.te" .. "st(\"what is told\", f)") },
   { 15, "core/scan/x.c", c "static void f(tl_tensor *const *in) { g(in[0]); }" },
   { 15, "core/tno/x.c", c "static void f(const tl_args *a) { g(a->list.out[0]); }" },
   { 15, "core/cuda/x.cu", c "static void f(const tl_args *a) { g(a->list.i[1]); }" },
@@ -607,6 +608,7 @@ local clean = { -- path, text: near misses, in which nothing may be found
   { "backends/naive/x.cu", c "#include \"../common/apply.cuh\"" },
   { "lua/toeplab/nn/x.lua",
     lua "local M = {}\nfunction M.f() return require \"toeplab.nn\" end" },
+  { "tests/lua/x.lua", lua "-- is told\nlocal t = require \"harness\"\nt.test(\"a name\")" },
   { "docs/x.md", "There is no key that is no longer told apart." },
   { "lua/toeplab/runs/x.lua", lua "local a = require \"toeplab.base.json\"" },
   { "lua/toeplab/store/x.lua", lua "local a = \"SELECT id FROM trials\"" },

@@ -232,7 +232,7 @@ static tl_status check(const tl_tensor *ids, int64_t channels, int64_t height, i
                        "amounts float32");
     if ((channels != 1 && channels != 3) || height < 1 || width < 1 || height > 1 << 14
         || width > 1 << 14)
-        return tl_fail(ctx, TL_EINVAL, "images_alter: %lld channels of %lld x %lld, wanted 1 or 3 "
+        return tl_fail(ctx, TL_EINVAL, "images_alter: %lld channels of %lld x %lld, not 1 or 3 "
                        "channels of 1 x 1 to 16384 x 16384", (long long)channels,
                        (long long)height, (long long)width);
     if (ids->ndim != 2 || ids->dims[1] != channels * height * width || operations->ndim != 2
@@ -240,7 +240,7 @@ static tl_status check(const tl_tensor *ids, int64_t channels, int64_t height, i
         || amounts->dims[0] != ids->dims[0] || amounts->dims[1] != operations->dims[1]
         || fill->len != channels)
         return tl_fail(ctx, TL_ESHAPE, "images_alter: ids are %s, operations %s, amounts %s, fill "
-                       "%s; wanted [b,%lld], [b,k], [b,k] and [%lld]", SHAPE(ids),
+                       "%s, not [b,%lld], [b,k], [b,k] and [%lld]", SHAPE(ids),
                        SHAPE(operations), SHAPE(amounts), SHAPE(fill),
                        (long long)(channels * height * width), (long long)channels);
     tl_status st = tl_bring(ids);

@@ -147,5 +147,8 @@ local said, measured = run { started.program, "--threads", "1", "lua", root
   .. "/benches/ranks.lua", page, "1,2", "256", "1" }
 local _, shared = read(page):gsub("\n| 2%^8 | [12] |", "")
 check("the bench writes a page of one and two ranks", measured and shared == 3, said)
+check("... that begins with a verdict", read(page):gsub("%s+", " "):find("^[^*]+%*%*Verdict: "
+  .. "if 1, 2 ranks share a sequence of 2%^8 tokens, the tensors of a rank take at most %d+, "
+  .. "%d+ MB%."), said)
 
 started.done()

@@ -149,6 +149,11 @@ expect "data path of what is not here" 1 "wikitext-2 is not here. Either fetch i
 refuse "unknown verb" 2 "unknown verb 'rnu'; did you mean 'run'" "$toeplab" rnu
 refuse "unknown option" 2 "unknown option '--quite'; did you mean '--quiet'" \
     "$toeplab" run --quite x
+refuse "-C before the verb" 2 "^toeplab: -C, the results folder, follows the verb: toeplab ls -C " \
+    "$toeplab" -C results ls
+refuse "--dir=results before the verb" 2 "--dir=results, the results folder, follows the verb" \
+    "$toeplab" --dir=results ls
+refuse "another option before the verb" 2 "unknown option '--directory' (see" "$toeplab" --directory ls
 refuse "no file" 2 "which experiment" "$toeplab" run
 refuse "a file that is not there" 2 "none.lua: No such file" "$toeplab" run none.lua
 refuse "unknown model" 2 "no model 'tnn_ml'; did you mean 'tnn_lm'" "$toeplab" model tnn_ml

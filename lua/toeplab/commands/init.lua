@@ -203,6 +203,9 @@ local function dispatch(words)
   local rest = table.move(words, 2, #words, 1, {})
   if not name or name == "--help" or name == "-h" then return show_help() end
   if name == "--version" then return show_version(rest) end
+  if name:find "^%-C" or name:find "^%-%-dir%f[^%w]" then -- before the verb, as git takes its -C
+    errors.usage("%s, the results folder, follows the verb: toeplab ls -C results", name)
+  end
   if name:find("^%-") then errors.usage("unknown option '%s' (see toeplab help)", name) end
   find(name)
   local command = commands.of(name)

@@ -166,7 +166,7 @@ end
 -- stores the states after it. Returns the results of fn. A window whose fn fails leaves the states.
 function Carried:window(part, fn, ...)
   if math.type(part) ~= "integer" or part < 1 or part > #self.parts + 1 then
-    error(("carry: micro batch %s, wanted an integer from 1 to %d, the next one"):format(
+    error(("carry: micro batch %s, must be an integer from 1 to %d, the next one"):format(
       tostring(part), #self.parts + 1), 2)
   end
   local before = self.parts[part] or {}

@@ -41,7 +41,7 @@ local function patches(o, x)
   local p, c, rows, columns = o.patch, o.channels, o.grid[1], o.grid[2]
   local s = x:shape()
   if #s ~= 4 or s[2] ~= c or s[3] ~= rows * p or s[4] ~= columns * p then
-    error(("TnnImage: x is %s, wanted [b,%d,%d,%d]: a grid of %d x %d patches of %d x %d"):format(
+    error(("TnnImage: x is %s, not [b,%d,%d,%d]: a grid of %d x %d patches of %d x %d"):format(
       tostring(x), c, rows * p, columns * p, rows, columns, p, p), 0)
   end
   return x:reshape(s[1] * c, rows, p, columns, p):reshape(s[1], c, rows, p, columns, p)

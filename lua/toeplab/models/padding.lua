@@ -26,7 +26,7 @@ function padding.lengths(who, lengths, ids)
   if #list ~= b then error(("%s: %d lengths for %d rows"):format(who, #list, b), 0) end
   for i, length in ipairs(list) do
     if length < 1 or length > n then
-      error(("%s: row %d has the length %d, wanted 1..%d"):format(who, i, length, n), 0)
+      error(("%s: row %d has the length %d, not 1..%d"):format(who, i, length, n), 0)
     end
   end
   return list

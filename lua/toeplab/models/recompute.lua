@@ -79,7 +79,7 @@ end
 -- argument may be closed or changed before the backward pass.
 return function(module, ...)
   if not class.ismodule(module) then
-    error(("recompute: wanted a module, got a %s"):format(type(module)), 2)
+    error(("recompute: takes a module, got a %s"):format(type(module)), 2)
   end
   if not core.recording() then return module(...) end
   local call = { module = module, args = table.pack(...), positions = streams.positions(),

@@ -36,7 +36,7 @@ local function documents_of(row, at, n)
     end
     if math.type(count) ~= "integer" or count < (is_length and 1 or 0) then
       local what = is_length and "the length" or key .. " ="
-      refuse("has %s %s, wanted an integer of at least %d", what, tostring(count),
+      refuse("has %s %s, must be an integer of at least %d", what, tostring(count),
         is_length and 1 or 0)
     end
   end
@@ -47,7 +47,7 @@ local function documents_of(row, at, n)
   end
   local total = first + (row.after or 0)
   if total ~= n then
-    refuse("has %d positions in %d documents and padding, wanted n = %d", total, #list, n)
+    refuse("has %d positions in %d documents and padding, not n = %d", total, #list, n)
   end
   return list
 end
@@ -58,10 +58,10 @@ end
 local function new(lengths, n)
   if getmetatable(lengths) == Documents then return lengths end
   if type(lengths) ~= "table" or #lengths == 0 then
-    error("documents: wanted a list of lengths for each row of a batch, as {{3, 5}, {8}}", 0)
+    error("documents: takes a list of lengths for each row of a batch, as {{3, 5}, {8}}", 0)
   end
   if math.type(n) ~= "integer" then
-    error(("documents: n is %s, wanted the positions of a row"):format(tostring(n)), 0)
+    error(("documents: n is %s, not the positions of a row"):format(tostring(n)), 0)
   end
   local self = setmetatable({ b = #lengths, n = n, list = {}, groups = {} }, Documents)
   for at, row in ipairs(lengths) do
@@ -78,7 +78,7 @@ end
 -- document begins at each separator, an id. The last document of a row may go on in another row.
 local function separated(ids, separator)
   if ids:ndim() ~= 2 or math.type(separator) ~= "integer" then
-    error(("separated: wanted ids [b,n] and the id of a separator, got %s and %s"):format(
+    error(("separated: takes ids [b,n] and the id of a separator, got %s and %s"):format(
       tostring(ids), tostring(separator)), 0)
   end
   local lengths = {}

@@ -67,7 +67,7 @@ local function read(who, source, colour, labels, images)
   for first = 1, #text, record do
     local label, pixels = text:byte(first), text:sub(first + 1, first + source.size)
     if label >= CLASSES then
-      errors.usage("%s: %s: record %d, at byte %d, has the label %d, wanted 0..%d", who, name,
+      errors.usage("%s: %s: record %d, at byte %d, has the label %d, not 0..%d", who, name,
         first // record + 1, first - 1, label, CLASSES - 1)
     end
     labels[#labels + 1] = label

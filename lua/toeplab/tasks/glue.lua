@@ -120,7 +120,7 @@ local function label_of(task, text, complain)
   if task.scale then
     local number = tonumber(text)
     if not number or not (number >= 0 and number <= task.scale) then
-      complain("the %s is '%s', wanted a number from 0 to %g", task.label, text:sub(1, 20),
+      complain("the %s is '%s', not a number from 0 to %g", task.label, text:sub(1, 20),
         task.scale)
     end
     return number / task.scale
@@ -128,7 +128,7 @@ local function label_of(task, text, complain)
   for i, name in ipairs(task.labels) do
     if name == text then return i - 1 end
   end
-  complain("the %s is '%s', wanted %s", task.label, text:sub(1, 20),
+  complain("the %s is '%s', not %s", task.label, text:sub(1, 20),
     table.concat(task.labels, " or "))
 end
 

@@ -48,10 +48,10 @@ local function sides(path, dims)
   local c = #dims == 3 and 1 or dims[4]
   local shape = "[" .. table.concat(dims, ",") .. "]"
   if #dims == 4 and c > 4 and dims[2] <= 4 then
-    bad(path, "has the shape %s, wanted [N,H,W,C]: write numpy.ascontiguousarray(x.transpose(0, "
+    bad(path, "has the shape %s, not [N,H,W,C]: write numpy.ascontiguousarray(x.transpose(0, "
       .. "2, 3, 1))", shape)
   elseif #dims < 3 or #dims > 4 or c < 1 or c > 4 then
-    bad(path, "has the shape %s, wanted [N,H,W], or [N,H,W,C] with 1 to 4 channels", shape)
+    bad(path, "has the shape %s, not [N,H,W], or [N,H,W,C] with 1 to 4 channels", shape)
   end
   if dims[1] == 0 or dims[2] == 0 or dims[3] == 0 then bad(path, "has no pixels: %s", shape) end
   return dims[2], dims[3], c
@@ -65,7 +65,7 @@ local function bytes_of(path, t, first)
   local most = real and 1 or 255
   for i, value in ipairs(list) do
     if not (value >= 0 and value <= most) then
-      bad(path, "image %d has the value %s, wanted 0 to %d%s", first + (i - 1) // size, value, most,
+      bad(path, "image %d has the value %s, not 0 to %d%s", first + (i - 1) // size, value, most,
         real and " for real numbers: divide bytes by 255" or "")
     end
     if real then list[i] = math.floor(value * 255 + 0.5) end
@@ -114,7 +114,7 @@ local function set_in(path, where, about)
   local dims, kind = about.dims, about.kind
   sides(path, dims)
   if kind ~= "U8" and kind:sub(1, 1) ~= "F" then
-    bad(path, "has elements of type %s, wanted uint8, or float32 from 0 to 1", kind)
+    bad(path, "has elements of type %s, not uint8, or float32 from 0 to 1", kind)
   end
   if about.fortran then bad(path, "is in Fortran order: write numpy.ascontiguousarray(x)") end
   local size = dims[2] * dims[3] * (dims[4] or 1)
@@ -250,7 +250,7 @@ local function read_pnm(path)
       .. "-format ppm -resize 32x32! FILES")
   end
   local width, height, channels = numbers[1], numbers[2], kind == "P5" and 1 or 3
-  if numbers[3] ~= 255 then bad(path, "has the maximal level %d, wanted 255", numbers[3]) end
+  if numbers[3] ~= 255 then bad(path, "has the maximal level %d, not 255", numbers[3]) end
   if #text - at ~= width * height * channels or width == 0 or height == 0 then
     bad(path, "has %d bytes of pixels, but %d x %d with %d channels take %d", #text - at, width,
       height, channels, width * height * channels)
@@ -347,7 +347,7 @@ local function classes_of(from)
   local seen, names = {}, {}
   for i, label in ipairs(from.labels) do
     if math.type(label) and label < 0 then
-      bad(from.path, "image %d has the label %d, wanted 0 or more", i - 1, label)
+      bad(from.path, "image %d has the label %d, not 0 or more", i - 1, label)
     end
     seen[label] = true
   end

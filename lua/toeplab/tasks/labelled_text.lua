@@ -54,7 +54,7 @@ function labelled_text.each(who, name, columns, fn, skips)
       count = count + 1
       fn(fields, complain)
     elseif line ~= "" and not skips then
-      complain("wanted %s and %s between tabs, got '%s'",
+      complain("must be %s and %s between tabs, not '%s'",
         table.concat(columns, ", ", 1, #columns - 1), columns[#columns], line:sub(1, 40))
     end
   end
@@ -77,7 +77,7 @@ end
 function labelled_text.label(field, classes, complain)
   local label = field:find "^%d+%.?0*$" and math.tointeger(tonumber(field))
   if not label or label >= classes then
-    complain("the label is '%s', wanted %s", field:sub(1, 20),
+    complain("the label is '%s', not %s", field:sub(1, 20),
       classes == 2 and "0 or 1" or "0.." .. classes - 1)
   end
   return label

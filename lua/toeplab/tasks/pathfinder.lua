@@ -25,7 +25,7 @@ local count = function(default) return field { default = default, min = 1, max =
 local function drawing(size)
   return {
     { "size", field { default = size, min = 32, max = 256, check = function(side)
-      return side & side - 1 == 0, ("is %d, wanted 32, 64, 128 or 256"):format(side)
+      return side & side - 1 == 0, ("is %d, not 32, 64, 128 or 256"):format(side)
     end }, "pixels of a side: 32, 64, 128 or 256" },
     { "train", count(160000), "images to train on" },
     { "valid", count(20000), "images to validate with; the test images depend on this number" },
@@ -88,7 +88,7 @@ local function whole(path, bytes, watch)
   if not core.sys.exists(path) then return false end
   local why
   if core.sys.size(path) ~= bytes then
-    why = ("has %d bytes, wanted %d"):format(core.sys.size(path), bytes)
+    why = ("has %d bytes, not %d"):format(core.sys.size(path), bytes)
   elseif not recorded(path) then
     why = "has no sha256 beside it"
   elseif core.sha256_file(path) ~= recorded(path) then

@@ -24,7 +24,7 @@ end
 -- Outside these bounds, the method that draws the shares of mixtures hardly ever accepts a number.
 local function check_alpha(alpha)
   return alpha == 0 or alpha >= 0.001 and alpha <= 4,
-    ("is %g, wanted 0 or a number from 0.001 to 4"):format(alpha)
+    ("is %g, not 0 or a number from 0.001 to 4"):format(alpha)
 end
 
 local spec = options.declare "tl.augmentation" {
@@ -68,11 +68,11 @@ local function new(given)
   end
   for i, value in ipairs(o.deviation) do
     if value <= 0 then
-      error(("augmentation: deviation %d is %g, wanted above 0"):format(i, value), 2)
+      error(("augmentation: deviation %d is %g, must be above 0"):format(i, value), 2)
     end
   end
   if o.pad >= math.min(o.height, o.width) then
-    error(("augmentation: pad is %d, wanted less than a side of images of %d x %d"):format(o.pad,
+    error(("augmentation: pad is %d, must be less than a side of images of %d x %d"):format(o.pad,
       o.height, o.width), 2)
   end
   if o.randaugment > 0 and #o.mean ~= 1 and #o.mean ~= 3 then
@@ -206,7 +206,7 @@ function Augmentation:images(ids, altered)
   local o, b, c = self.opt, ids:dim(1), #self.opt.mean
   local n = o.height * o.width
   if ids:ndim() ~= 2 or ids:dim(2) ~= c * n then
-    error(("augmentation: ids are %s, wanted [b,%d]: %d channels of %d x %d"):format(tostring(ids),
+    error(("augmentation: ids are %s, not [b,%d]: %d channels of %d x %d"):format(tostring(ids),
       c * n, c, o.height, o.width), 2)
   end
   if altered and o.randaugment > 0 then ids = rand_augment(o, ids) end

@@ -49,7 +49,7 @@ end
 function update.cut(who, count, parts)
   parts = parts or asked.count
   if math.type(parts) ~= "integer" or parts < 1 or parts > count then
-    error(("%s: micro_batches = %s, wanted 1 to the %d rows of the batch"):format(who,
+    error(("%s: micro_batches = %s, must be 1 to the %d rows of the batch"):format(who,
       tostring(parts), count), 0)
   end
   update.check_cut(who, parts)

@@ -45,7 +45,7 @@ local function output(fn, x)
   local y, n = core.no_grad(fn, x), x:dim(2)
   if not class.istensor(y) or y:type() ~= "float32" or y:ndim() < 2 or y:dim(1) ~= 1
       or y:dim(2) ~= n then
-    error(("check_causal: the output for %s is %s, wanted a tensor [1,%d,..] float32"):format(
+    error(("check_causal: the output for %s is %s, not a tensor [1,%d,..] float32"):format(
       tostring(x), tostring(y), n), 0)
   end
   return y:reshape(1, n, -1)

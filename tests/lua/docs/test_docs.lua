@@ -26,6 +26,16 @@ for _, folder in ipairs { "", "reference/" } do
 end
 of_reference = table.concat(of_reference, "\n")
 
+-- All pages of the tree, by their paths from docs, and those of results/tables.
+local every_page, of_results = { "../README.md", "../CONTRIBUTING.md", "../CHANGELOG.md",
+  "../experiments/README.md", table.unpack(pages) }, {}
+for _, name in ipairs(tl.sys.list(docs .. "../results/tables")) do
+  if name:find "%.md$" then
+    of_results[#of_results + 1] = "../results/tables/" .. name
+    every_page[#every_page + 1] = of_results[#of_results]
+  end
+end
+
 -- What the program prints for words.
 local function says(words)
   local text, code = t.shell("'" .. tl.sys.executable() .. "' " .. words .. " 2>&1")
@@ -51,34 +61,81 @@ t.test("what the reference names exists", function()
   t.ok(count > 100, "the page names " .. count)
 end)
 
--- The paths in a page of Markdown: its links, and words in backquotes that begin with a folder of
+-- Returns the links of a page of Markdown, and its words in backquotes that begin with a folder of
 -- the tree. Words like NAME stand for any name.
 local function paths_in(text)
-  local list, folders = {}, { core = 1, backends = 1, lua = 1, experiments = 1, tests = 1, docs = 1,
-    results = 1 }
+  local links, words, folders = {}, {}, { core = 1, backends = 1, lua = 1, experiments = 1,
+    tests = 1, docs = 1, results = 1 }
   text = text:gsub("\n```.-\n```", "")
-  for path in text:gmatch "%]%(([^)#:]+)[#)]" do list[#list + 1] = path end
+  for link in text:gmatch "%]%(([^)%s:]+)%)" do links[#links + 1] = link end
   for path in text:gmatch "`([%w_./-]+)`" do
-    if folders[path:match "^(%w+)/"] and not path:find "%u%u" then list[#list + 1] = path end
+    if folders[path:match "^(%w+)/"] and not path:find "%u%u" then words[#words + 1] = path end
   end
-  return list
+  return links, words
 end
 
-t.test("every path that the README and the pages of docs name exists", function()
-  local top = docs .. "../"
-  local list = { top .. "README.md", top .. "experiments/README.md" }
-  for _, name in ipairs(pages) do list[#list + 1] = docs .. name end
-  t.ok(#list >= 30, #list .. " pages")
-  local count = 0
-  for _, page in ipairs(list) do
-    local folder = page:match "^(.*)/"
-    for _, path in ipairs(paths_in(t.read(page))) do
-      count = count + 1
-      t.ok(tl.sys.exists(top .. path) or tl.sys.exists(folder .. "/" .. path),
-        page .. " names " .. path)
-    end
+-- The set of the anchors that GitHub gives the headings of a page: of those alike, the second ends
+-- in -1.
+local function anchors_of(text)
+  local set, count = {}, {}
+  for heading in ("\n" .. text:gsub("\n```.-\n```", "")):gmatch "\n#+ ([^\n]+)" do
+    local anchor = heading:gsub("%]%([^)]*%)", ""):lower():gsub("[^%w_ \128-\255-]", "")
+      :gsub(" ", "-")
+    local before = count[anchor] or 0
+    count[anchor] = before + 1
+    set[before > 0 and anchor .. "-" .. before or anchor] = true
   end
-  t.ok(count > 40, count .. " paths")
+  return set
+end
+
+-- Returns what is wrong with a link of a page, nil if nothing is. anchors: file -> its anchors, as
+-- far as they are known.
+local function dead(page, link, anchors)
+  local path, anchor = link:match "^([^#]*)#?(.*)$"
+  local file = path == "" and page or page:match "^.*/" .. path
+  if path ~= "" and not tl.sys.exists(file) then return page .. " has a dead link: " .. link end
+  if anchor == "" then return nil end
+  anchors[file] = anchors[file] or anchors_of(t.read(file))
+  if not anchors[file][anchor] then return ("%s: no #%s in %s"):format(page, anchor, file) end
+end
+
+t.test("every path and heading that the pages name exists", function()
+  local anchors, wrong, count, headings = {}, {}, 0, 0
+  t.ok(#every_page >= 50, #every_page .. " pages")
+  for _, page in ipairs(every_page) do
+    page = docs .. page
+    local links, words = paths_in(t.read(page))
+    for _, link in ipairs(links) do
+      headings = headings + (link:find "#" and 1 or 0)
+      wrong[#wrong + 1] = dead(page, link, anchors)
+    end
+    for _, path in ipairs(words) do
+      local found = tl.sys.exists(docs .. "../" .. path) or tl.sys.exists(page:match "^.*/" .. path)
+      wrong[#wrong + 1] = not found and page .. " names " .. path or nil
+    end
+    count = count + #links + #words
+  end
+  t.ok(#wrong == 0, table.concat(wrong, "\n"))
+  t.ok(count > 300 and headings > 50, count .. " paths, " .. headings .. " headings")
+end)
+
+t.test("a planted dead anchor is found", function()
+  local page = docs .. "x.md"
+  local text = "# A `b`: c, d_e\n\n## Same\n\n```\n# no heading\n```\n\n## Same\n\n[a](#same-1)"
+  local set = { [page] = anchors_of(text) }
+  t.eq(set[page], { ["a-b-c-d_e"] = true, same = true, ["same-1"] = true })
+  t.eq(paths_in(text), { "#same-1" })
+  t.ok(not dead(page, "#same-1", set) and not dead(page, "guide.md", set))
+  t.holds(dead(page, "#same-2", set), "no #same-2 in")
+  t.holds(dead(page, "guide.md#no-heading", set), "no #no-heading in " .. docs .. "guide.md")
+  t.holds(dead(page, "no-such.md#same", set), "dead link: no-such.md#same")
+end)
+
+t.test("every page of results/tables begins with a verdict", function()
+  for _, page in ipairs(of_results) do
+    t.ok(read(page):find "^# [^\n]+\n\n%*%*Verdict: ", page)
+  end
+  t.ok(#of_results >= 18, #of_results .. " pages")
 end)
 
 -- Returns the set of the paths and names of the sources below a folder of the tree.
@@ -199,7 +256,8 @@ local function commands_in(text)
   end
   text = text:gsub("\\\n%s*", "")
   for line in text:gmatch "[^\n]+" do
-    if line:find "^    " or line:find "^%./lab " or line:find "^timeout " then add(line) end
+    if line:find "^    " or line:find "^%./lab " or line:find "^timeout "
+      or line:find "^toeplab " then add(line) end
   end
   for span in text:gmatch "`([^`\n]+)`" do add(span) end
   return list
@@ -220,12 +278,11 @@ end
 
 t.test("every command of the pages names a verb, options, files and keys that exist", function()
   local known, count, keyed = {}, 0, 0
-  for _, verb in ipairs { "test", "wheel", "bundle", "packages", "clean", "help" } do
+  for _, verb in ipairs { "test", "wheel", "bundle", "packages", "clean", "help", "complete" } do
     known[verb] = true
   end
   for _, verb in ipairs(verbs()) do known[verb] = true end
-  local list = { "../README.md", "../experiments/README.md", table.unpack(pages) }
-  for _, page in ipairs(list) do
+  for _, page in ipairs(every_page) do
     for _, words in ipairs(commands_in(read(page))) do
       local verb, line = words[1], page .. ": " .. table.concat(words, " ")
       count = count + 1
@@ -236,7 +293,8 @@ t.test("every command of the pages names a verb, options, files and keys that ex
           table.move(words, 2, #words, 1, {}))
         local why = tostring(ok or set.message or set)
         t.ok(ok or why:find ": %-%S+ needs %u+$", line .. ": " .. why) -- `mark --note`
-        if ok and (verb == "run" or verb == "plan") and rest[1] then
+        -- A page of results names the keys of its commit.
+        if ok and (verb == "run" or verb == "plan") and rest[1] and not page:find "/results/" then
           local fine, problem = pcall(check_keys, { verb, table.unpack(rest) })
           t.ok(fine, line .. ": " .. tostring(fine or problem.message or problem))
           keyed = keyed + 1

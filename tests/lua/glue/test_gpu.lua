@@ -184,7 +184,7 @@ t.test("a GPU without pinned memory for uploads computes the same", function()
   t.eq(script(text, gpu, "EMULATE_PINNED=0"), want)
 end)
 
-t.test("an index out of range is told by whatever reads first", function()
+t.test("whatever reads first reports an index out of range", function()
   local out = script([[
     local core = require "toeplab.core"
     for i, name in ipairs { "totable", "item", "item" } do

@@ -180,7 +180,7 @@ t.test("the peak of memory has what was in use at one time, in graphs and outsid
   t.ok(more() <= 0, more())
 end)
 
-t.test("what a capture made is nothing before a run, and if it is no result", function()
+t.test("what a capture made is not readable before a run, or if it is not a result", function()
   local x, one, two = core.ones(3), nil, nil
   local g = assert(core.capture({}, function()
     one, two = x + x, x * x
@@ -206,7 +206,7 @@ t.test("what a capture made is nothing before a run, and if it is no result", fu
   two:close()
 end)
 
-t.test("what a function gives back that is no list of tensors", function()
+t.test("a capture refuses a function that does not return a list of tensors", function()
   for _, wrong in ipairs { 1, "x", { 1 } } do
     local g, why = core.capture({}, function() return wrong end)
     t.ok(g == nil and why, tostring(why))
@@ -216,7 +216,7 @@ t.test("what a function gives back that is no list of tensors", function()
   t.raises(core.capture, "table expected", nil, print)
 end)
 
-t.test("a plan of a transform that a graph has stays, and goes with it", function()
+t.test("a graph keeps the plans of its transforms until it is closed", function()
   local x, y = core.range(1, 36):reshape(18, 2), nil
   local want = core.fft(x, 1):totable()
   local g = assert(core.capture({}, function()

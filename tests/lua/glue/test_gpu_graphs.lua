@@ -192,7 +192,7 @@ t.test("a parameter that is trained from here on, and not by this optimiser", fu
   t.eq(sizes[1], sizes[2])
 end)
 
-t.test("an index out of range in a step that is a graph is told there", function()
+t.test("the step of a graph reports an index out of range", function()
   local model = model_of()
   local opt = tl.train.graph(model, tl.optim.adam(model, {}))
   for step = 1, 4 do plain(model, opt, step) end
@@ -371,7 +371,7 @@ t.test("without a request, modules and functions of a script are asked at each s
   end
 end)
 
-t.test("another model than the one asked for, and what is no module or no optimiser", function()
+t.test("only the model that was named has graphs; it must be a module with an optimiser", function()
   local model = model_of()
   local opt = tl.train.graph(model, tl.optim.adam(model, {}))
   local thin = { train = function() end, loss = function(_, ...) return model:loss(...) end }

@@ -107,7 +107,7 @@ test("argsort: every row as a plain stable sort has it, and the inverse", functi
   check_sort("the ends of int32", ends, core.ids(ends))
 end)
 
-test("argsort: rows of so many tiles that a block of a GPU has several", function()
+test("argsort: rows of several tiles per block of a GPU", function()
   local rows = filled(1, 66000, function() return stream:below(100000) end)
   check_sort("many tiles", rows, core.ids(rows))
 end)

@@ -16,7 +16,7 @@ t.test("a system is solved", function()
   t.eq(core.solve(a, b), { { 2 }, { 1 } })
 end)
 
-t.test("what is wrong is told", function()
+t.test("errors name the function and the argument", function()
   t.raises(core.svd, "svd: a is %[3%], not a matrix", core.zeros(3))
   t.raises(core.singular_values, "svd: a%[1,2%] is not finite", core.tensor { { 1, 0 / 0 } })
   t.raises(core.solve, "solve: a is %[2,2%] and singular", core.zeros(2, 2), core.zeros(2, 1))

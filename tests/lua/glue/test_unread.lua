@@ -73,7 +73,7 @@ return tl.experiment "lm" { trial = tl.lm.trial, scale = tl.lm.scales {},
   end)
 end)
 
-t.test("of many failures it is told what groups them", function()
+t.test("after many failures the run names the command that groups them", function()
   t.in_folder(function(folder)
     local code, said = trials.run(folder, script, { "width=-1,-2,-3,-4" })
     t.eq(code, 1)

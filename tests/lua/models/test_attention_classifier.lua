@@ -153,7 +153,7 @@ test("wrong options and inputs are clear errors", function()
   raises(model, "13 positions, but max_length = 12", core.ids { { 1, 1, 1, 1, 1, 1, 1, 1, 1,
     1, 1, 1, 1 } })
   raises(model, "2 lengths for 1 rows", ids, core.ids { 1, 2 })
-  raises(model, "row 1 has the length 4, wanted 1..3", ids, core.ids { 4 })
+  raises(model, "row 1 has the length 4, not 1..3", ids, core.ids { 4 })
 end)
 
 t.done()

@@ -104,7 +104,7 @@ end)
 
 t.test("wrong lengths are errors", function()
   local model, ids = tiny(), random_ids(2, 5, 7)
-  t.raises(model, "row 2 has the length 6, wanted 1..5", ids, core.ids { 1, 6 })
+  t.raises(model, "row 2 has the length 6, not 1..5", ids, core.ids { 1, 6 })
   t.raises(model, "row 1 has the length 0", ids, core.ids { 0, 5 })
   t.raises(model, "3 lengths for 2 rows", ids, core.ids { 1, 2, 3 })
   t.raises(classifier, "option 'pool' = 'max' is not one of", { vocab = 3, classes = 2,

@@ -66,9 +66,9 @@ end)
 
 t.test("an image of another size is an error with the right one", function()
   local model = make()
-  t.raises(model, "wanted %[b,2,4,6%]: a grid of 2 x 3 patches of 2 x 2", core.zeros(1, 2, 6, 4))
-  t.raises(model, "wanted %[b,2,4,6%]", core.zeros(1, 3, 4, 6))
-  t.raises(model, "wanted %[b,2,4,6%]", core.zeros(2, 4, 6))
+  t.raises(model, "not %[b,2,4,6%]: a grid of 2 x 3 patches of 2 x 2", core.zeros(1, 2, 6, 4))
+  t.raises(model, "not %[b,2,4,6%]", core.zeros(1, 3, 4, 6))
+  t.raises(model, "not %[b,2,4,6%]", core.zeros(2, 4, 6))
   t.raises(make, "grid.*two integers", { grid = { 2 } })
 end)
 

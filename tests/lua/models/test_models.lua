@@ -224,7 +224,7 @@ test("micro batches give the same update as one batch", function()
     eq(a.embed.weight, b.embed.weight, 1e-5)
   end
   raises(tl.train.lm_step,
-    "micro_batches = 6, wanted 1 to the 5 rows of the batch", a, tl.optim.sgd(a), ids, 6)
+    "micro_batches = 6, must be 1 to the 5 rows of the batch", a, tl.optim.sgd(a), ids, 6)
 end)
 
 test("a user's token mixer, in a model, trained", function()

@@ -307,7 +307,7 @@ test("errors name the module, and leave nothing behind", function()
   rawset(empty, "empty", 1)
   raises(tl.recompute, "it is broken.*in Faulty", first, x)
   raises(tl.recompute, "recompute: Faulty returned a number, not a tensor", empty, x)
-  raises(tl.recompute, "recompute: wanted a module, got a function", function() end, x)
+  raises(tl.recompute, "recompute: takes a module, got a function", function() end, x)
   local y = tl.recompute(second, x):sum()
   local stream = tl.stream_of "dropout"
   local position = { stream:state() }

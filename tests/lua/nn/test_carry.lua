@@ -202,7 +202,7 @@ test("another number of rows, and states of another model, are refused", functio
   tl.carried(model):window(1, model, x)
   local loaded = tl.carried(model)
   loaded:load(moved:state())
-  raises(loaded.window, "the state state is .*, wanted .*: it is another layer's", loaded, 1, model,
+  raises(loaded.window, "the state state is .*, not .*: it is another layer's", loaded, 1, model,
     x)
   model[1] = mixer_of("gla", small.gla)
   raises(moved.window, "2 %(GLA%) was not called: after a change of the model call tl.carried",

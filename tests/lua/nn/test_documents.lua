@@ -238,11 +238,11 @@ end)
 
 test("bad documents are refused", function()
   for message, lengths in pairs {
-    ["row 1 has 7 positions in 2 documents and padding, wanted n = 8"] = { { 3, 4 } },
+    ["row 1 has 7 positions in 2 documents and padding, not n = 8"] = { { 3, 4 } },
     ["row 2 has 9 positions"] = { { 8 }, { 4, 4, after = 1 } },
-    ["row 1 has the length 0, wanted an integer of at least 1"] = { { 8, 0 } },
+    ["row 1 has the length 0, must be an integer of at least 1"] = { { 8, 0 } },
     ["row 1 has the length 2.5"] = { { 2.5, 5.5 } },
-    ["row 1 has before = %-1, wanted an integer of at least 0"] = { { 9, before = -1 } },
+    ["row 1 has before = %-1, must be an integer of at least 0"] = { { 9, before = -1 } },
     ["row 1 has the key 'befor'; did you mean 'before'?"] = { { 6, befor = 2 } },
     ["row 1 is a number, not a list of lengths"] = { 3, 5 },
     ["a list of lengths for each row"] = {},

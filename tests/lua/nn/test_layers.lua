@@ -84,11 +84,11 @@ test("RPE: features by a function of the script", function()
   eq(core.no_grad(tno, core.ones(1, 5, 2)):shape(), { 1, 5, 2 })
   local model = tl.models.tnn_lm { vocab = 4, layers = 1, dim = 8, rpe_dim = 4, rpe_input = powers }
   eq(core.no_grad(model, core.ids { { 0, 1, 2 } }):shape(), { 1, 3, 4 })
-  raises(nn.RPE, "input returned tensor %[2%] float32 for 2 points, wanted %[2,features%]", 1,
+  raises(nn.RPE, "input returned tensor %[2%] float32 for 2 points, not %[2,features%]", 1,
     { input = function(points) return points end })
   local odd = nn.RPE(1, { input = function(points)
     return core.zeros(points:dim(1), points:dim(1)) end })
-  raises(odd, "returned tensor %[3,3%] float32 for 3 points, wanted %[3,2%]", core.range(1, 3), 3)
+  raises(odd, "returned tensor %[3,3%] float32 for 3 points, not %[3,2%]", core.range(1, 3), 3)
 end)
 
 test("RPE: parameters as counted in the published models", function()

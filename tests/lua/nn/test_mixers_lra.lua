@@ -377,8 +377,8 @@ test("wrong use of the mixers is one clear error", function()
   raises(make("nystrom", { max_length = 4, padding = "tokens" }),
     "Nystrom: 5 positions, but max_length = 4", x)
   for _, name in ipairs { "attention", "kernelized" } do
-    raises(make(name), "%w+: x is tensor %[2,6%] float32, wanted %[b,n,6%]", random(2, 6))
-    raises(make(name), "the mask is tensor %[2,4%] float32, wanted %[2,5%]", x, core.ones(2, 4))
+    raises(make(name), "%w+: x is tensor %[2,6%] float32, not %[b,n,6%]", random(2, 6))
+    raises(make(name), "the mask is tensor %[2,4%] float32, not %[2,5%]", x, core.ones(2, 4))
   end
   raises(tl.models.tnn_lm, "option 'causal' must be false", { vocab = 4, dim = 6, layers = 1,
     mixer = "skyformer" })

@@ -257,7 +257,7 @@ test("2-D: gradients agree with differences, and wrong grids are named", functio
     local x = random(1, 6, 2)
     slopes.check(function() return slopes.probe(gtu(x)) end, slopes.trained(gtu))
   end
-  raises(grid "sum", "wanted %[b,6,2%]: a grid of 2 x 3", core.ones(1, 5, 2), 2, 3)
+  raises(grid "sum", "not %[b,6,2%]: a grid of 2 x 3", core.ones(1, 5, 2), 2, 3)
   raises(grid "sum", "give height and width", core.ones(1, 5, 2))
   raises(grid "sum", "the grid must be two integers", core.ones(1, 6, 2), -2, -3)
   raises(grid "sum", "the grid must be two integers", core.ones(1, 6, 2), 1.5, 4)

@@ -89,7 +89,7 @@ t.test("an estimate from many trials goes through those keys only that vary", fu
   end)
 end)
 
-t.test("what a run still takes: from finished trials, and the pace of those at work", function()
+t.test("the time left: from finished trials, and the pace of running ones", function()
   in_folder(function(folder)
     local store <close> = learnt(folder)
     local config = { lr = 0.1, steps = 100, batch = 4 } -- takes 11.5 s
@@ -238,7 +238,7 @@ local function write_tensors_again(folder)
   end
 end
 
-t.test("a trial that is run again is the same bit for bit, or where it differs is told", function()
+t.test("a trial that is run again is bit-identical, or the first difference is reported", function()
   in_folder(function(folder)
     local code = trials.run(folder, script, { "flag=" .. folder .. "/flag" }, { threads = 1 })
     t.eq(code, 0)

@@ -168,7 +168,7 @@ t.test("a broken run goes on from its checkpoint to the same bits", function()
   goes_on(nil, function(said) t.ok(said:find("resumed after step 8 of 12"), said) end)
 end)
 
-t.test("a damaged checkpoint is told and the one before it taken", function()
+t.test("a damaged checkpoint is reported and the one before it taken", function()
   goes_on(function(folder)
     local path = folder .. "/step-00000008.h5"
     local text = read(path)
@@ -208,7 +208,7 @@ t.test("a checkpoint that is there but cannot be read ends the run, and is kept"
   end)
 end)
 
-t.test("a text that was changed or is gone is told in its place", function()
+t.test("a stored text that was changed or removed is reported in its place", function()
   in_folder(function(folder)
     local path = folder .. "/a.txt"
     local text = script:gsub("report = function.-\n  end,", function()
@@ -373,7 +373,7 @@ t.test("a module that only the running trial requires is refused: it is not in t
   end)
 end)
 
-t.test("going on with another number of threads is told", function()
+t.test("resuming with another number of threads is reported", function()
   local threads = core.threads
   core.threads = function() return 7 end
   local ok, why = pcall(goes_on, function() core.threads = threads end, function(said)
@@ -438,7 +438,7 @@ t.test("an error of the engine that is not of the storage fails one trial only",
   end)
 end)
 
-t.test("a guard or a prune by a metric that no trial logs is told", function()
+t.test("a guard or a prune by a metric that no trial logs is reported", function()
   in_folder(function(folder)
     for _, field in ipairs { "guard", "prune" } do
       local text = script:gsub("checkpoint = { steps = 4 },", function()
@@ -481,7 +481,7 @@ t.test("a report without rows, of an experiment without an axis, has one row", f
   end)
 end)
 
-t.test("a column that no trial logged is told", function()
+t.test("a column that no trial logged is reported", function()
   in_folder(function(folder)
     local text = script:gsub("report = function.-\n  end,", function()
       return 'report = { rows = "width", columns = { "bits", "los", "rate" } },'

@@ -52,7 +52,7 @@ t.test("links and pipes in a folder are refused", function()
   end)
 end)
 
-t.test("a database is not made anew where one of its files is a link", function()
+t.test("a database is not rebuilt where one of its files is a link", function()
   for _, name in ipairs { "runs.db", "runs.db-wal", "runs.db-shm", "runs.db-journal", "lock",
       "runs" } do
     t.in_folder(function(folder)

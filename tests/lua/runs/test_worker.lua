@@ -92,7 +92,7 @@ local function read(folder, attempt)
   return journal.read(("%s/%s"):format(folder, journal.path(PATH, attempt)), 0)
 end
 
-t.test("a trial's results are in its journal before its end is told", function()
+t.test("a trial's results are in its journal before its end is reported", function()
   with(function(script, folder)
     local code, told = run(script, folder, { trial(script, "done", 1) })
     t.eq({ code, told[#told][1], told[#told][2] }, { 0, "ended", "done" })
@@ -120,14 +120,14 @@ t.test("a trial that breaks has failed, and the worker takes the next one", func
   end)
 end)
 
-t.test("a trial that has diverged is told once", function()
+t.test("a trial that has diverged is reported once", function()
   with(function(script, folder)
     local _, told = run(script, folder, { trial(script, "diverges", 1) })
     t.eq(lines(told, "diverged"), { { "loss is nan at step 1", n = 1 } })
   end)
 end)
 
-t.test("what a script prints is told", function()
+t.test("the worker passes on what a script prints", function()
   with(function(script, folder)
     local _, told = run(script, folder, { trial(script, "talks", 1) })
     t.eq(lines(told, "say")[3][1], "at\t3")

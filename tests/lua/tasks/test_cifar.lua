@@ -94,7 +94,7 @@ t.test("damaged files, wrong labels and a missing class", function()
     [good:sub(1, -2)] = "test.bin has 30729 bytes, which is not a multiple of a record of 3073 "
       .. "bytes, a label and 32 x 32 pixels in three colours: truncated, or images of another size",
     [good .. record(10, 0, 0, 0)] =
-      "test.bin: record 11, at byte 30730, has the label 10, wanted 0..9",
+      "test.bin: record 11, at byte 30730, has the label 10, not 0..9",
     [good:sub(1, 9 * 3073)] = "test.bin has no image of class 9 %(truck%)",
   } do
     with_files(good, bad, function(open) t.raises(open, want) end)

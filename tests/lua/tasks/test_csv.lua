@@ -76,7 +76,7 @@ t.test("errors name the line", function()
     ["text,text,label\na,b,1\n"] = "csv: text:1: there are two columns 'text'",
     ["text,label\na,1\nb,\n"] = "csv: text:3: the label is empty",
     ["text;label\na;1\n"] = "csv: text:1: one column 'text;label': set separator = ",
-    ["text,label\na,1\nb\n"] = "csv: text:3: wanted 2 columns, as in the first row, got 1",
+    ["text,label\na,1\nb\n"] = "csv: text:3: must have 2 columns, as in the first row, not 1",
     ['text,label\n"a,1\n'] = "csv: text:2: a quote is not closed",
     ['text,label\n"a"b,1\n'] = "csv: text:2: after a closing quote comes 'b'",
     ['text,label\n"a\nb",1\n"c" ,2\n'] = "csv: text:4: after a closing quote comes ' '",

@@ -115,9 +115,9 @@ t.test("a damaged file is one message with file, line and value", function()
   local header = "index\tsentence1\tsentence2\tlabel\n"
   for _, row in ipairs {
     { "rte", header .. "0\ta\tb\tmaybe\n",
-      "glue: text:2: the label is 'maybe', wanted entailment or not_entailment" },
+      "glue: text:2: the label is 'maybe', not entailment or not_entailment" },
     { "rte", header .. "0\ta\tb\tentailment\n1\ta\tentailment\n",
-      "glue: text:3: wanted index, sentence1, sentence2 and label between tabs, got '1\ta\tent" },
+      "glue: text:3: must be index, sentence1, sentence2 and label between tabs, not '1\ta\tent" },
     { "rte", header .. "0\ta\tb\tentailment\r\n\r\n1\tc\td\tyes\r\n",
       "glue: text:4: the label is 'yes'" },
     { "rte", "index\tsentence1\tlabel\n",
@@ -125,10 +125,10 @@ t.test("a damaged file is one message with file, line and value", function()
     { "sst2", "sentence\tlabel\tlabel\na\t1\t0\n", "glue: text:1: there are two columns 'label'" },
     { "rte", header, "glue: text has no row" },
     { "stsb", "sentence1\tsentence2\tscore\na\tb\t5.5\n",
-      "glue: text:2: the score is '5.5', wanted a number from 0 to 5" },
+      "glue: text:2: the score is '5.5', not a number from 0 to 5" },
     { "stsb", "sentence1\tsentence2\tscore\na\tb\thigh\n", "the score is 'high'" },
     { "sst2", "sentence\tlabel\na\xff\t1\n", "glue: text:2: byte 2 of the sentence is not UTF" },
-    { "cola", "a\t2\t\tok\n", "glue: text:1: the label is '2', wanted 0 or 1" },
+    { "cola", "a\t2\t\tok\n", "glue: text:1: the label is '2', not 0 or 1" },
   } do
     t.raises(open, row[3], row[1], row[2])
   end

@@ -96,10 +96,10 @@ t.test("wrong rows are errors with their line", function()
   local good = row(1, "fine", 1)
   for text, want in pairs {
     [""] = "has no row", ["\n\n"] = "has no row",
-    [good .. "1\t2\tno text"] = "text:2: wanted label, rating, id and text between tabs, got '1",
-    [good .. good .. row("2", "x", 1)] = "text:3: the label is '2', wanted 0 or 1",
+    [good .. "1\t2\tno text"] = "text:2: must be label, rating, id and text between tabs, not '1",
+    [good .. good .. row("2", "x", 1)] = "text:3: the label is '2', not 0 or 1",
     [row("", "x", 1)] = "text:1: the label is ''",
-    [good .. row(1, "one\ttwo", 1)] = "text:2: wanted label",
+    [good .. row(1, "one\ttwo", 1)] = "text:2: must be label",
     [good .. row(0, "caf\xe9", 1)] = "text:2: byte 4 of the text is not UTF%-8",
   } do
     t.raises(open, want, { train_file = "text:" .. text })
@@ -107,7 +107,7 @@ t.test("wrong rows are errors with their line", function()
   t.raises(open, "none/x.tsv: No such file", { train_file = "none/x.tsv" })
   t.in_folder(function(folder)
     t.write(folder .. "/t.tsv", reviews(16) .. "0\tx")
-    t.raises(open, "t.tsv:18: wanted label", { train_file = folder .. "/t.tsv" })
+    t.raises(open, "t.tsv:18: must be label", { train_file = folder .. "/t.tsv" })
     t.write(folder .. "/t.tsv", reviews(16):gsub("\n$", ""))
     t.eq(open { train_file = folder .. "/t.tsv" }.train.count, 17)
   end)

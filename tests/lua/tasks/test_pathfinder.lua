@@ -54,7 +54,7 @@ t.test("Path-X has images of 128x128", function()
 end)
 
 t.test("wrong options are errors", function()
-  t.raises(open, "'size' is 48, wanted 32, 64, 128 or 256", { size = 48 })
+  t.raises(open, "'size' is 48, not 32, 64, 128 or 256", { size = 48 })
   t.raises(open, "train", { train = 0 })
   t.raises(open, "did you mean 'data_seed'", { data_sed = 1 })
   t.ok(tl.tasks.hash "pathfinder" ~= tl.tasks.hash "path-x")
@@ -95,7 +95,7 @@ t.test("images are cached, and drawn again if their file is damaged", function()
     t.eq(t.read(path .. ".sha256"), core.sha256(whole) .. "  " .. names[1] .. "\n")
     t.eq(in_cache(folder, cached), "sum\t" .. sum .. "\n") -- and draws nothing
     for _, case in ipairs {
-      { "has 1000 bytes, wanted 2152500", function() t.write(path, whole:sub(1, 1000)) end },
+      { "has 1000 bytes, not 2152500", function() t.write(path, whole:sub(1, 1000)) end },
       { "differs from its sha256", function()
         t.write(path, whole:sub(1, 5000) .. "?" .. whole:sub(5002))
       end },
@@ -187,7 +187,7 @@ end)
 t.test("images that cannot be written are one line of text without a traceback", function()
   t.in_folder(function(folder)
     local text, code = generate(folder, "size=33")
-    t.ok(code == 2 and text:find("^toeplab: [^\n]*'size' is 33, wanted 32[^\n]*\n$"), text)
+    t.ok(code == 2 and text:find("^toeplab: [^\n]*'size' is 33, not 32[^\n]*\n$"), text)
     text, code = generate(folder, "train=100 valid=8 test=8", "ulimit -f 40;")
     t.eq({ text, code }, { ("toeplab: %s/out/pathfinder32_train.bin: File too large\n"):format(
       folder), 6 })

@@ -68,9 +68,9 @@ t.test("wrong rows are errors with their line", function()
   for text, want in pairs {
     [""] = "text has no row",
     [good .. "1.0\tP\tQ\tno second text"] =
-      "text:2: wanted label, id1, id2, text1 and text2 between tabs, got '1.0",
-    [good .. row("2.0", "a", "b")] = "text:2: the label is '2.0', wanted 0 or 1",
-    [row("0.5", "a", "b")] = "text:1: the label is '0.5', wanted 0 or 1",
+      "text:2: must be label, id1, id2, text1 and text2 between tabs, not '1.0",
+    [good .. row("2.0", "a", "b")] = "text:2: the label is '2.0', not 0 or 1",
+    [row("0.5", "a", "b")] = "text:1: the label is '0.5', not 0 or 1",
     [row("yes", "a", "b")] = "text:1: the label is 'yes'",
     [good .. good .. row("1", "a", "caf\xe9")] = "text:3: byte 4 of the text2 is not UTF%-8",
   } do

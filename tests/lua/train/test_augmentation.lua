@@ -462,12 +462,12 @@ end)
 
 t.test("wrong options and images are clear errors", function()
   t.raises(make, "2 means, but 1 deviations", { deviation = { 1 } })
-  t.raises(make, "deviation 2 is 0, wanted above 0", { deviation = { 1, 0 } })
+  t.raises(make, "deviation 2 is 0, must be above 0", { deviation = { 1, 0 } })
   t.raises(make, "'mean' must be a list of numbers", { mean = {} })
   t.raises(make, "did you mean 'mixup'", { mixupp = 1 })
   for _, alpha in ipairs { 1 / 0, -1, 20, 1e-9 } do -- some would be drawn for ever
-    t.raises(make, "'mixup' is [%w.+-]+, wanted 0 or a number from 0.001 to 4", { mixup = alpha })
-    t.raises(make, "'cutmix' is [%w.+-]+, wanted 0 or a number", { cutmix = alpha })
+    t.raises(make, "'mixup' is [%w.+-]+, not 0 or a number from 0.001 to 4", { mixup = alpha })
+    t.raises(make, "'cutmix' is [%w.+-]+, not 0 or a number", { cutmix = alpha })
   end
   for _, alpha in ipairs { 0.001, 4 } do
     make { mixup = alpha } :altered { ids = random_ids(5), labels = core.ids { 0, 1, 2, 0, 1 } }
@@ -477,8 +477,8 @@ t.test("wrong options and images are clear errors", function()
   t.raises(core.images_alter, "operation 1 is 16, not in 0..15", core.ids { { 1 } },
     { channels = 1, height = 1, width = 1 }, core.ids { { 16 } }, core.tensor { { 0 } },
     core.ids { 0 })
-  t.raises(make, "pad is 4, wanted less than a side of images of 4 x 5", { pad = 4 })
-  t.raises(make().images, "wanted %[b,40%]: 2 channels of 4 x 5", make(), core.ids { { 1, 2 } })
+  t.raises(make, "pad is 4, must be less than a side of images of 4 x 5", { pad = 4 })
+  t.raises(make().images, "not %[b,40%]: 2 channels of 4 x 5", make(), core.ids { { 1, 2 } })
 end)
 
 t.done()

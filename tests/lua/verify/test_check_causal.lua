@@ -63,9 +63,9 @@ test("a check that checks nothing is an error", function()
     ["two calls of Dropout differ: call eval"] = { tl.nn.Dropout(0.5), { dim = 3 } },
     ["the output of the function is not finite"] =
       { function(x) return tl.log(x * 0.0 - 1.0) end, { dim = 3 } },
-    ["the output for tensor %[1,33,3%] .*is tensor %[%] float32, wanted"] =
+    ["the output for tensor %[1,33,3%] .*is tensor %[%] float32, not a"] =
       { function(x) return x:sum() end, { dim = 3 } },
-    ["is tensor %[1,33%] int32.*wanted a tensor %[1,33,..%] float32"] =
+    ["is tensor %[1,33%] int32.*not a tensor %[1,33,..%] float32"] =
       { function(ids) return ids end, { vocab = 3 } },
     ["the first argument is a module or a function, got number"] = { 3, { dim = 3 } },
     ["give dim, the channels of the input, or vocab"] = { tl.nn.Dropout(0.5) },

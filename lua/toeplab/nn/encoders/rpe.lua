@@ -62,7 +62,7 @@ local function features(input, points, n, f, count)
   local p = points:dim(1)
   if not (class_of.istensor(x) and x:ndim() == 2 and x:dim(1) == p
     and x:dim(2) == (count or x:dim(2))) then
-    error(("RPE: function input returned %s for %d points, wanted [%d,%s]"):format(tostring(x), p,
+    error(("RPE: function input returned %s for %d points, not [%d,%s]"):format(tostring(x), p,
       p, count or "features"), 0)
   end
   return x

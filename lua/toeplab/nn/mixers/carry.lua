@@ -24,7 +24,7 @@ function carry.state_of(carried, name, shape)
   end
   for axis = 2, state and #shape or 0 do
     if state:dim(axis) ~= shape[axis] then
-      error(("recurrent: the state %s is %s, wanted [%s]: it is another layer's"):format(name,
+      error(("recurrent: the state %s is %s, not [%s]: it is another layer's"):format(name,
         tostring(state), table.concat(shape, ",")), 0)
     end
   end

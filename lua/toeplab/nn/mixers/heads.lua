@@ -63,10 +63,10 @@ end
 -- Raises an error unless x is [b,n,dim] for mixer self, and mask, if given, [b,n].
 function heads.check_input(self, x, mask)
   if x:ndim() ~= 3 or x:dim(3) ~= self.opt.dim then
-    error(("%s: x is %s, wanted [b,n,%d]"):format(self.kind, tostring(x), self.opt.dim), 0)
+    error(("%s: x is %s, not [b,n,%d]"):format(self.kind, tostring(x), self.opt.dim), 0)
   end
   if mask and not (mask:ndim() == 2 and mask:dim(1) == x:dim(1) and mask:dim(2) == x:dim(2)) then
-    error(("%s: the mask is %s, wanted [%d,%d]"):format(
+    error(("%s: the mask is %s, not [%d,%d]"):format(
       self.kind, tostring(mask), x:dim(1), x:dim(2)), 0)
   end
 end

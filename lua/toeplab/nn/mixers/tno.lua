@@ -196,7 +196,7 @@ end
 
 function TNO:forward(x)
   if x:ndim() ~= 3 then
-    error(("TNO: x is %s, wanted [b,n,%d]"):format(tostring(x), self.opt.dim), 0)
+    error(("TNO: x is %s, not [b,n,%d]"):format(tostring(x), self.opt.dim), 0)
   end
   if self.stepper then return self.stepper(x) end -- x holds the next positions: toeplab.recurrent
   if self.carry then return continued(self, x) end

@@ -66,7 +66,7 @@ function TNO2d:forward(x, height, width)
   local fine, why = isgrid { height, width }
   if not fine then error("TNO2d: the grid " .. why, 0) end
   if x:ndim() ~= 3 or x:dim(2) ~= height * width then
-    error(("TNO2d: x is %s, wanted [b,%d,%d]: a grid of %d x %d"):format(tostring(x),
+    error(("TNO2d: x is %s, not [b,%d,%d]: a grid of %d x %d"):format(tostring(x),
       height * width, self.opt.dim, height, width), 0)
   end
   local form, along_height, along_width = self.opt.form, operators(self)

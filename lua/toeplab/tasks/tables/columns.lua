@@ -88,7 +88,7 @@ function columns.each(task, name, o, names, fn)
       return
     end
     if #row ~= width then
-      complain("wanted %d columns, as in the first row, got %d", width, #row)
+      complain("must have %d columns, as in the first row, not %d", width, #row)
     end
     local values = {}
     for i, place in ipairs(places) do values[i] = row[place] end
