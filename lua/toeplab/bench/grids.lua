@@ -336,7 +336,7 @@ local function there(entry, device)
   if not device or device == "cpu" then return not entry.gpu end
   -- Recurrences run on the CPU only.
   if entry.method and entry.method ~= "window" then return false end
-  return not entry.backend or core.device_takes(device, entry.backend)
+  return not entry.backend or entry.backend == "auto" or core.device_takes(device, entry.backend)
 end
 
 local apart = { by = true, when = true, asked = true, gpu = true }

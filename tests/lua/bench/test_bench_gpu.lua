@@ -4,15 +4,16 @@ local core = require "toeplab.core"
 local json = require "toeplab.base.json"
 local shell = require "toeplab.base.shell"
 
--- Calls bench gpu's checks in a process whose tests are those of the folder dir, nil: of none.
-local function checks(dir, code)
-  local words = ([[%s %s lua -e "
+-- Calls bench gpu's checks of a device in a process whose tests are those of the folder dir, nil:
+-- of none. settings: of its environment.
+local function checks(dir, code, device, settings)
+  local words = ([[%s %s %s lua -e "
     local say = function(...) print(string.format(...)) end
     local o = { quick = true, say = say, progress = say }
     %s
-    require('toeplab.bench.gpu').correct(o, 'cpu')" 2>&1]])
-  return (t.shell(words:format(dir and "TOEPLAB_TESTS=" .. shell.quote(dir) or "",
-    shell.quote(core.sys.executable()), code or "")))
+    require('toeplab.bench.gpu').correct(o, '%s')" 2>&1]])
+  return (t.shell(words:format(settings or "", dir and "TOEPLAB_TESTS=" .. shell.quote(dir) or "",
+    shell.quote(core.sys.executable()), code or "", device or "cpu")))
 end
 
 t.test("bench gpu starts the tests where ctest does, whatever the user's folder", function()
@@ -28,6 +29,39 @@ t.test("bench gpu starts the tests where ctest does, whatever the user's folder"
   end)
   t.holds(checks(nil, "package.searchpath = function() return '/usr/share/lua/bench/gpu.lua' end"),
     "an installation does not contain them; set TOEPLAB_TESTS to the tests folder")
+end)
+
+t.test("a GPU runs all tests of kernels, then four tools of compute-sanitizer", function()
+  t.in_folder(function(folder)
+    t.shell(("mkdir -p '%s/lua/glue' && cp %stests/reference.h5 '%s'"):format(folder, t.root,
+      folder))
+    t.write(folder .. "/lua/on_devices.txt", "glue/core_ops\n")
+    for _, name in ipairs { "gpu", "gpu_tiles", "other" } do
+      t.write(("%s/lua/glue/test_%s.lua"):format(folder, name), "")
+    end
+    for _, name in ipairs { "program", "compute-sanitizer" } do -- both say what they are given
+      t.write(folder .. "/" .. name, "#!/bin/sh\n"
+        .. [[echo "${TOEPLAB_DEVICE+device }${TOEPLAB_TEST_GPU+gpu }${0##*/} $* passed"]])
+    end
+    t.shell(("chmod +x '%s/program' '%s/compute-sanitizer'"):format(folder, folder))
+    local code = ("o.quick = false require('toeplab.core').sys.executable = "
+      .. "function() return '%s/program' end"):format(folder)
+    local text, said = checks(folder, code, "cuda:7", ([[PATH='%s':"$PATH"]]):format(folder)), {}
+    for line in text:gsub(folder .. "/", ""):gmatch "ok +([^\n]+) passed %(" do
+      if not line:find "^verify" then said[#said + 1] = line:gsub(" +", " ") end
+    end
+    local options = "--target-processes all --error-exitcode 9 --log-file /dev/stderr program lua "
+    local ops, tiles = "glue/test_core_ops.lua", "glue/test_gpu_tiles.lua"
+    t.eq(said, { "glue/gpu gpu program lua glue/test_gpu.lua",
+      "glue/gpu_tiles gpu program lua " .. tiles, "glue/core_ops device program lua " .. ops,
+      "memcheck glue/core_ops device compute-sanitizer --tool memcheck " .. options .. ops,
+      "racecheck glue/gpu_tiles gpu compute-sanitizer --tool racecheck " .. options .. tiles
+        .. " batches and channels",
+      "initcheck glue/core_ops device compute-sanitizer --tool initcheck " .. options .. ops,
+      "synccheck glue/gpu_tiles gpu compute-sanitizer --tool synccheck " .. options .. tiles
+        .. " batches and channels" })
+    t.holds(core.sys.read_file(t.root .. "tests/lua/" .. tiles), '"batches and channels in "')
+  end)
 end)
 
 -- The lines of results.jsonl that `bench gpu` writes on the emulated GPU, with one test, and its
@@ -55,7 +89,7 @@ t.test("bench gpu writes a line for each check and measurement", function()
     if not lines then return end
     t.ok(code == 0, text)
     t.eq({ lines[1].step, lines[1].state }, { "device", "ok" })
-    local names, benches = {}, {}
+    local names, benches, measured = {}, {}, {}
     for _, line in ipairs(lines) do
       if line.step == "check" then
         t.ok(line.state == "ok", text)
@@ -63,11 +97,15 @@ t.test("bench gpu writes a line for each check and measurement", function()
       elseif line.bench then
         t.ok(line.ms > 0 and line.by and line.pass, text)
         if benches[#benches] ~= line.bench then benches[#benches + 1] = line.bench end
+        measured[line.bench .. " " .. line.by] = true
       end
     end
     table.sort(names)
     t.eq(names, { "a/quick", "verify", "verify bf16", "verify tf32" })
     t.eq(benches, { "tno", "lm", "ops" }) -- the most valuable first
+    for _, by in ipairs { "fft", "matrix", "auto" } do
+      t.ok(measured["tno " .. by] and measured["lm " .. by], by .. ":\n" .. text)
+    end
   end)
 end)
 
