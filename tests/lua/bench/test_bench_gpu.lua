@@ -1,6 +1,7 @@
 -- test_bench_gpu.lua: `bench gpu` runs the tests of a GPU and measures it within its time.
 local t = require "harness"
 local core = require "toeplab.core"
+local grids = require "toeplab.bench.grids"
 local json = require "toeplab.base.json"
 local shell = require "toeplab.base.shell"
 
@@ -64,11 +65,16 @@ t.test("a GPU runs all tests of kernels, then four tools of compute-sanitizer", 
   end)
 end)
 
+local device = core.sys.executable():gsub("[^/]*$", "") .. "tests/emulated.so"
+
+local function need_device()
+  if not core.sys.exists(device) then t.skip "the emulated GPU needs a C++ compiler" end
+end
+
 -- The lines of results.jsonl that `bench gpu` writes on the emulated GPU, with one test, and its
--- output and exit code; nil if there is no emulated GPU.
+-- output and exit code.
 local function gpu_lines(folder, words)
-  local device = core.sys.executable():gsub("[^/]*$", "") .. "tests/emulated.so"
-  if not core.sys.exists(device) then return print "  skipped: no emulated GPU" end
+  need_device()
   local tests = folder .. "/tests"
   t.shell(("mkdir -p '%s/lua/a' && cp %stests/reference.h5 '%s'"):format(tests, t.root, tests))
   t.write(tests .. "/lua/on_devices.txt", "a/quick\n")
@@ -86,7 +92,6 @@ end
 t.test("bench gpu writes a line for each check and measurement", function()
   t.in_folder(function(folder)
     local lines, text, code = gpu_lines(folder, "--seconds 300")
-    if not lines then return end
     t.ok(code == 0, text)
     t.eq({ lines[1].step, lines[1].state }, { "device", "ok" })
     local names, benches, measured = {}, {}, {}
@@ -112,11 +117,49 @@ end)
 t.test("bench gpu begins nothing after its time", function()
   t.in_folder(function(folder)
     local lines, text, code = gpu_lines(folder, "--seconds 1")
-    if not lines then return end
     t.ok(code == 0, text) -- what is late has not failed
     t.eq({ lines[#lines].step, lines[#lines].state }, { "ops", "no time" })
     t.holds(text, "bench tno: not measured: no time is left")
     t.ok(lines[5].state == "LATE", text) -- the last check
+  end)
+end)
+
+t.test("on a GPU bench tno has matrix to n 4,096, and it alone in each precision", function()
+  need_device()
+  local o = { device = device, precisions = { "float32", "bf16" } }
+  local function who(n)
+    local names, list, too_slow = {}, grids.ours("tno", { b = 8, n = n }, o)
+    for i, c in ipairs(list) do names[i] = c.by .. " " .. c.options.precision end
+    return table.concat(names, ", "), table.concat(too_slow, ", ")
+  end
+  t.eq({ who(4096) }, { "rac float32, fft float32, matrix float32, matrix bf16", "" })
+  o.backends = { "matrix", "fft", "auto" }
+  t.eq({ who(8192) }, { "fft float32, auto float32, auto bf16", "matrix, matrix" })
+  for name, backends in pairs { tno = {}, operator = { "matrix" }, lm = { "fft" } } do
+    t.ok(grids.takes_precision(name, { device = device, backends = #backends > 0 and backends }),
+      name)
+  end
+  t.eq({ grids.takes_precision("tno", { device = device, backends = { "fft" } }),
+    grids.takes_precision("tno", { device = "cpu" }), grids.takes_precision("encoder", o) },
+    { false, false, false })
+end)
+
+t.test("a ratio of bench tno is to fft, whatever the precision", function()
+  need_device()
+  t.in_folder(function(folder)
+    local out, code = t.shell(("TOEPLAB_PYTHON= '%s' bench tno --device '%s' --backends fft,matrix "
+      .. "--precision float32,bf16 -q -r 1 --lengths 8 --batches 1 --dim 4 --json -C '%s' "
+      .. "2>/dev/null"):format(core.sys.executable(), device, folder))
+    t.ok(code == 0, out)
+    local rows = {}
+    for line in out:gmatch "[^\n]+" do
+      local row = json.decode(line)
+      rows[#rows + 1] = ("%s %s %s over %s"):format(row.pass, row.by, row.precision, row.over)
+      if row.by == "fft" then t.eq(row.ratio, 1.0) end
+    end
+    t.eq(rows, { "fwd fft float32 over fft", "fwd matrix float32 over fft",
+      "fwd matrix bf16 over fft", "fwd+bwd fft float32 over fft",
+      "fwd+bwd matrix float32 over fft", "fwd+bwd matrix bf16 over fft" })
   end)
 end)
 
