@@ -26,38 +26,50 @@ end
 
 -- ---- Correctness -------------------------------------------------------------------------------
 
--- Returns the check that the test ROOM/NAME passes. setting: the environment variable that gives it
--- the device; ...: a command that runs the program, such as a sanitizer, with its options.
-local function file_check(title, name, setting, ...)
-  local words = { "env", setting, ... }
-  for _, word in ipairs { program, "lua", name:gsub("/", "/test_") .. ".lua" } do
+-- Returns the check that the test ROOM/NAME passes on a device. tool: runs it under that tool of
+-- compute-sanitizer; pattern: only the tests whose names match.
+local function file_check(name, device, tool, pattern)
+  local words = { "env", (name:find "/gpu" and "TOEPLAB_TEST_GPU=" or "TOEPLAB_DEVICE=") .. device }
+  if tool then
+    for _, word in ipairs { "compute-sanitizer", "--tool", tool, "--target-processes", "all",
+      "--error-exitcode", "9", "--log-file", "/dev/stderr" } do
+      words[#words + 1] = word
+    end
+  end
+  for _, word in ipairs { program, "lua", name:gsub("/", "/test_") .. ".lua", pattern } do
     words[#words + 1] = word
   end
-  return { title = title, words = words }
+  return { title = (tool and tool .. " " or "") .. name, words = words }
 end
 
--- Lists the test files that run with TOEPLAB_DEVICE, and those that run with TOEPLAB_TEST_GPU; nil
--- if the folder has none, as in a bundle without tests.
+-- Lists the test files of the kernels, which run with TOEPLAB_TEST_GPU, and those that run with
+-- TOEPLAB_DEVICE; nil if the folder has none, as in a bundle without tests.
 local function test_files(tests, quick)
-  local list = {}
-  local text = core.sys.read_file(tests .. "/lua/on_devices.txt")
-  for name in (text or ""):gmatch "[^\n]+" do list[#list + 1] = name end
-  if quick or not text then return text and { list[1] } end
-  for _, name in ipairs { "_backends", "_mlp", "_precision", "_capture", "_graphs", "" } do
-    table.insert(list, 1, "glue/gpu" .. name) -- the longest first
+  local list, text = {}, core.sys.read_file(tests .. "/lua/on_devices.txt")
+  if not text then return nil end
+  for _, file in ipairs(not quick and core.sys.list(tests .. "/lua/glue") or {}) do
+    local name = file:match "^test_(gpu.*)%.lua$"
+    list[#list + 1] = name and "glue/" .. name
   end
-  return list
+  for name in text:gmatch "[^\n]+" do list[#list + 1] = name end
+  return quick and { list[1] } or list
 end
 
--- Returns the check of operators under compute-sanitizer, if that is installed.
-local function sanitizer_check(o, device)
-  if not grids.is_gpu(device) then return nil end
+-- What runs under compute-sanitizer, the most valuable first. The kernels of gpu_tiles exchange the
+-- most through shared memory; these of its tests are small.
+local SMALL = "batches and channels"
+local sanitized = { { "glue/core_ops", "memcheck" }, { "glue/gpu_tiles", "racecheck", SMALL },
+  { "glue/core_ops", "initcheck" }, { "glue/gpu_tiles", "synccheck", SMALL } }
+
+-- Adds the checks under compute-sanitizer, if that is installed.
+local function add_sanitized(list, o, device)
+  if not grids.is_gpu(device) then return end
   if not shell.on_path "compute-sanitizer" then
-    o.say("%-6s %-22s not in PATH", "-", "compute-sanitizer")
-    return nil
+    return o.say("%-6s %-22s not in PATH", "-", "compute-sanitizer")
   end
-  return file_check("compute-sanitizer", "glue/core_ops", "TOEPLAB_DEVICE=" .. device,
-    "compute-sanitizer", "--error-exitcode", "9", "--log-file", "/dev/stderr")
+  for _, one in ipairs(sanitized) do
+    list[#list + 1] = file_check(one[1], device, one[2], one[3])
+  end
 end
 
 -- Runs the reference cases and the tests on a device. Returns whether none fails. o: say, progress,
@@ -82,10 +94,9 @@ function gpu.correct(o, device)
   local files = test_files(tests, o.quick)
   if not files then o.say("tests: not run: %s has only the reference cases", tests) end
   for _, name in ipairs(files or {}) do
-    list[#list + 1] = file_check(name, name, (name:find "/gpu" and "TOEPLAB_TEST_GPU="
-      or "TOEPLAB_DEVICE=") .. device)
+    list[#list + 1] = file_check(name, device)
   end
-  if files and not o.quick then list[#list + 1] = sanitizer_check(o, device) end
+  if files and not o.quick then add_sanitized(list, o, device) end
   return checks.run(o, list, files and tests .. "/lua" or tests)
 end
 
@@ -125,7 +136,7 @@ function gpu.run(o, measure)
   for _, name in ipairs(gpu.measured) do
     local own = {}
     for key, value in pairs(o) do own[key] = value end
-    own.backends = name ~= "ops" and { "fft" } or nil
+    own.backends = name ~= "ops" and { "fft", "matrix", "auto" } or nil
     if o.deadline and o.deadline - core.sys.now() < LEAST then
       o.say("bench %s: not measured: no time is left", name)
       o.record { step = name, state = "no time" }

@@ -11,8 +11,15 @@ local suggest = require "toeplab.base.suggest"
 local grids = {}
 
 local SMALL = 512 -- largest b n for backends with n^2 work
+local MOST_TILED = 4096 -- largest n of the backend matrix on a GPU, by tensor cores
+
+local function on_gpu(device) return device ~= nil and device ~= "cpu" end
 
 local function small(p) return p.b * p.n <= SMALL end
+
+local function small_or_tiled(p, device)
+  return small(p) or on_gpu(device) and p.n <= MOST_TILED
+end
 
 local benches = {}
 local order = { "ops", "tno", "operator", "encoder", "layer", "mixers", "peers", "lm", "classify",
@@ -46,7 +53,7 @@ benches.tno = {
   gpu = { { 512, 8, 64 }, { 2048, 8, 64 }, { 8192, 1, 16 } },
   ours = {
     { by = "rac", backend = "rac" }, { by = "fft", backend = "fft" },
-    { by = "matrix", backend = "matrix", when = small },
+    { by = "matrix", backend = "matrix", when = small_or_tiled },
     { by = "naive", backend = "naive", when = small },
   },
 }
@@ -220,11 +227,12 @@ benches.fd = {
 -- Returns whether a device is a GPU, as opposed to the CPU and to a plugin file, which tests use.
 function grids.is_gpu(device) return device ~= nil and device ~= "cpu" and not device:find "/" end
 
--- Returns the names of all benches, or of those with matrix products, in the order of "all".
-function grids.names(of_matrices)
+-- Returns the names of all benches, or of those that have products in o.precisions (see
+-- grids.takes_precision), in the order of "all".
+function grids.names(o)
   local list = {}
   for _, name in ipairs(order) do
-    if not of_matrices or benches[name].matrices then list[#list + 1] = name end
+    if not o or grids.takes_precision(name, o) then list[#list + 1] = name end
   end
   return list
 end
@@ -333,35 +341,61 @@ end
 
 -- Returns whether an entry of a bench is available on a device.
 local function there(entry, device)
-  if not device or device == "cpu" then return not entry.gpu end
+  if not on_gpu(device) then return not entry.gpu end
   -- Recurrences run on the CPU only.
   if entry.method and entry.method ~= "window" then return false end
-  return not entry.backend or core.device_takes(device, entry.backend)
+  return not entry.backend or entry.backend == "auto" or core.device_takes(device, entry.backend)
 end
 
-local apart = { by = true, when = true, asked = true, gpu = true }
-
--- Returns the Toeplab contestants for problem p in each precision: {by=, precision=, options=
--- (added to p)}. o: backends (a list: only these), precisions (a list), device. Also returns the
--- names of o.backends that are too slow or too large for p.
-function grids.ours(name, p, o)
-  local bench, wanted, list, too_slow = benches[name], nil, {}, {}
+-- Returns a function that tells whether o.backends has an entry of a bench, if any are given.
+local function asked_for(o)
+  local wanted
   for _, backend in ipairs(o.backends or {}) do
     wanted = wanted or {}
     wanted[backend] = true
   end
-  for _, precision in ipairs(bench.matrices and o.precisions or { "float32" }) do
+  return function(entry)
+    local asked = not wanted and not entry.asked or wanted and wanted[entry.backend]
+    return asked and there(entry, o.device)
+  end
+end
+
+local tiled = { matrix = true, auto = true } -- operators with products on tensor cores
+
+-- Returns whether an entry of a bench has matrix products, in which a precision is chosen.
+local function has_products(bench, entry, device)
+  return bench.matrices or on_gpu(device) and tiled[entry.backend] or false
+end
+
+-- Returns whether a contestant of a bench has matrix products. o: backends, device, as below.
+function grids.takes_precision(name, o)
+  local bench, asked = benches[name], asked_for(o)
+  for _, entry in ipairs(entries(bench, o.backends)) do
+    if asked(entry) and has_products(bench, entry, o.device) then return true end
+  end
+  return false
+end
+
+local apart = { by = true, when = true, asked = true, gpu = true }
+
+-- Returns the Toeplab contestants for problem p, in each precision if they have matrix products:
+-- {by=, precision=, options= (added to p)}. o: backends (a list: only these), precisions (a list),
+-- device. Also returns the names of o.backends that are too slow or too large for p.
+function grids.ours(name, p, o)
+  local bench, asked, list, too_slow = benches[name], asked_for(o), {}, {}
+  for i, precision in ipairs(o.precisions) do
     for _, entry in ipairs(entries(bench, o.backends)) do
-      local asked = not wanted and not entry.asked or wanted and wanted[entry.backend]
-      asked = asked and there(entry, o.device)
-      local fits = not entry.when or entry.when(p)
-      if wanted and asked and not fits then too_slow[#too_slow + 1] = entry.by end
-      if asked and fits then
-        local options = { precision = precision }
+      local products = has_products(bench, entry, o.device)
+      if asked(entry) and (products or i == 1) then
+        local fits = not entry.when or entry.when(p, o.device)
+        if o.backends and not fits then too_slow[#too_slow + 1] = entry.by end
+        local options = { precision = products and precision or "float32" }
         for key, value in pairs(entry) do
           if not apart[key] then options[key] = value end
         end
-        list[#list + 1] = { by = entry.by, precision = precision, options = options }
+        if fits then
+          list[#list + 1] = { by = entry.by, precision = options.precision, options = options }
+        end
       end
     end
   end

@@ -178,15 +178,17 @@ local function time_rows(rows, o)
   timing.interleaved(rows, o.repeats or measure.repeats(total, o.quick or o.deadline))
 end
 
--- Adds the measurements of rows to results, a list that is also indexed by contestant.
+-- Adds the measurements of rows to results, a list that is also indexed by contestant. Of a bench
+-- with matrix products a row's ratio is to the first of ours in its precision, else to the first.
 local function collect(results, rows, about)
-  local first = {}
+  local first, apart = {}, grids.get(about.bench).matrices
+  local function group(row) return apart and row.precision or "" end
   for _, row in ipairs(rows) do
-    if row.ours then first[row.precision] = first[row.precision] or row end
+    if row.ours then first[group(row)] = first[group(row)] or row end
   end
   for _, row in ipairs(rows) do
     local key = table.concat({ about.pass, row.by, row.precision }, "|")
-    local memory, under = peer.parse(row.program:ask "memory" or ""), first[row.precision] or row
+    local memory, under = peer.parse(row.program:ask "memory" or ""), first[group(row)] or row
     local r = results[key]
     row.made.flop = row.made.flop or under.made.flop -- PyTorch does not count the arithmetic
     if not r then

@@ -36,7 +36,8 @@ local command = {
     { name = "backends", value = "NAMES", of = "backends", list = true,
       help = "only these Toeplab backends" },
     { name = "precision", value = "NAMES", choices = core.precisions "cuda", list = true,
-      help = "for matrix products (default: all available; on GPUs float32)" },
+      help = "for matrix products (default: all available; on GPUs float32)",
+      more = "On a GPU also for the operator, by the backends matrix and auto." },
     { name = "device", short = "d", value = "DEVICE", of = "devices",
       help = "the device: cpu, cuda, or cuda:1 for the second GPU",
       more = "All compute there. On a GPU the grid is another, and the memory is the GPU's." },
@@ -215,13 +216,11 @@ function command.run(set, words, command_line)
   table.move({ "all", "gpu" }, 1, 2, #known + 1, known)
   local ok, why = suggest.choose("bench", words[1], known)
   if not ok then errors.usage("%s", why) end
-  local list = words[1] == "all" and grids.names(set.precision) or words[1] == "gpu"
-    and gpu.measured or { words[1] }
-  if set.precision and #list == 1 and not grids.get(list[1]).matrices then
-    errors.usage("bench %s: has no matrix products, so --precision has no effect", list[1])
-  end
+  local device = device_of(set, words[1])
+  local list = words[1] == "all" and grids.names(set.precision and { device = device })
+    or words[1] == "gpu" and gpu.measured or { words[1] }
   if #words > 1 then errors.usage("bench: one at a time, got '%s' too", words[2]) end
-  local o = parse_options(set, list, device_of(set, words[1]), words[1] == "gpu")
+  local o = parse_options(set, list, device, words[1] == "gpu")
   o.say, o.progress = say(set), progress_line()
   o.record = recorder(words[1] == "gpu" and set.output)
   local function measured(name, own)
@@ -231,6 +230,10 @@ function command.run(set, words, command_line)
   if o.device ~= "cpu" then
     local count, missing = core.look_at_device(o.device)
     if not count then errors.usage("bench: %s", missing) end
+  end
+  if set.precision and #list == 1 and not grids.takes_precision(list[1], o) then
+    errors.usage("bench %s: on device %s it has no matrix products with a choice of precision, so "
+      .. "--precision has no effect", list[1], device)
   end
   for _, name in ipairs(list) do measured(name, o) end
 end

@@ -447,7 +447,7 @@ end)
 t.test("--precision requires a bench with matrix products", function()
   local _, code, said = t.toeplab "bench encoder -q --lengths 8 --dim 4 --precision float32"
   t.eq(code, 2)
-  t.holds(said, "bench encoder: has no matrix products, so --precision has no effect")
+  t.holds(said, "bench encoder: on device cpu it has no matrix products with a choice of precision")
 end)
 
 t.test("a second run is another trial, for each number of threads", function()
