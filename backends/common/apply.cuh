@@ -9,9 +9,8 @@
 extern const gpu_form gpu_fft_form, gpu_rac_form, gpu_fd_form, gpu_naive_form,
     gpu_matrix_form, gpu_ski_form;
 
-/* The bytes of a scratch buffer: convolutions take a part of the sequences at a time, and `matrix`
-** a part of T, but at least one sequence with all its channels or one row of T. The buffers of ski
-** hold the whole batch. */
+/* The bytes of a scratch buffer: convolutions take a part of the sequences at a time, but at least
+** one sequence with all its channels. The buffers of ski hold the whole batch. */
 #ifdef TL_EMULATE
 #define BUDGET ((int64_t)16 << 10) /* so small that tests cover divided work */
 #else
