@@ -123,3 +123,12 @@ tl_status tl_hand_over(tl_ctx *ctx, tl_node *node, tl_status st, tl_tensor *cons
     }
     return st;
 }
+
+tl_status tl_run_gradient(tl_ctx *ctx, tl_node *node, tl_op op, tl_args *a, int count)
+{
+    tl_status st = TL_OK;
+    for (int i = 0; i < count && st == TL_OK; i++)
+        if (a->list.in[i]) st = tl_new_like(a->list.in[i], &a->list.out[i]);
+    if (st == TL_OK) st = tl_launch(ctx, op, a);
+    return tl_hand_over(ctx, node, st, a->list.out, count);
+}

@@ -21,5 +21,8 @@ tl_status tl_accumulate(tl_ctx *ctx, tl_slot *slot, tl_tensor *g);
 ** frees the rest. Returns the first failure. */
 tl_status tl_hand_over(tl_ctx *ctx, tl_node *node, tl_status st, tl_tensor *const *grads,
                        int count);
+/* Ends a gradient function by op, whose first `count` inputs in a are those of the operator and
+** whose outputs are their gradients, all of them computed; an input may be NULL. */
+tl_status tl_run_gradient(tl_ctx *ctx, tl_node *node, tl_op op, tl_args *a, int count);
 
 #endif

@@ -204,13 +204,9 @@ tl_status tl_cpu_cauchy_grad(tl_ctx *ctx, const tl_args *a)
 /* saved: the arguments of the forward kernel, with which the gradient's arguments begin */
 static tl_status cauchy_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
-    tl_args   a = node->saved;
-    tl_status st = TL_OK;
+    tl_args a = node->saved;
     a.cauchy_grad.dy = dy;
-    for (int i = 0; i < INPUTS && st == TL_OK; i++)
-        st = tl_new_like(a.list.in[i], &a.list.out[i]);
-    if (st == TL_OK) st = tl_launch(ctx, TL_OP_cauchy_grad, &a);
-    return tl_hand_over(ctx, node, st, a.list.out, INPUTS);
+    return tl_run_gradient(ctx, node, TL_OP_cauchy_grad, &a, INPUTS);
 }
 
 static tl_status cauchy_check(const tl_args *a)

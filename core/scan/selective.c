@@ -330,13 +330,9 @@ tl_status tl_cpu_selective_scan_grad(tl_ctx *ctx, const tl_args *args)
 /* saved: the arguments of the forward kernel, with which the gradient's arguments begin */
 static tl_status select_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
-    tl_args   a = node->saved;
-    tl_status st = TL_OK;
+    tl_args a = node->saved;
     a.selective_scan_grad.dy = dy;
-    for (int i = 0; i < INPUTS && st == TL_OK; i++)
-        if (a.list.in[i]) st = tl_new_like(a.list.in[i], &a.list.out[i]);
-    if (st == TL_OK) st = tl_launch(ctx, TL_OP_selective_scan_grad, &a);
-    return tl_hand_over(ctx, node, st, a.list.out, INPUTS);
+    return tl_run_gradient(ctx, node, TL_OP_selective_scan_grad, &a, INPUTS);
 }
 
 static tl_status select_check(const tl_args *args)
