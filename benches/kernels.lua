@@ -11,12 +11,9 @@ local shell = require "toeplab.base.shell"
 
 local build = arg[1] or "build"
 
--- Returns the output of a command; raises if it fails.
+-- Returns all that a command prints; raises if it fails.
 local function output_of(command)
-  local pipe = assert(io.popen(command .. " 2>&1"))
-  local text = pipe:read "a"
-  if not pipe:close() then error(("kernels.lua: failed: %s\n%s"):format(command, text), 0) end
-  return text
+  return shell.output(command .. " 2>&1") or error("kernels.lua: failed: " .. command, 0)
 end
 
 -- Adds the kernels of a file to rows: name -> {name=, file=, variants=, [capability] = {registers=,
