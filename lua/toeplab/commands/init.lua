@@ -178,8 +178,8 @@ local function show_help(topic)
     if found then
       print(found)
       local slip = not found:lower():find("%f[%w]" .. topic:lower():gsub("%p", "%%%0") .. "%f[%W]")
-      local hint = slip and suggest.near(topic, names_with(topics)) or ""
-      if hint ~= "" then print("D" .. hint:sub(4)) end -- "; did you mean 'run'?"
+      local near = slip and suggest.nearest(topic, names_with(topics))
+      if near then print(("Did you mean '%s'?"):format(near)) end
       return errors.DONE
     end
     if topic:find "%s" then errors.usage("help: %s", why) end
