@@ -97,9 +97,10 @@ local entries, others = {}, {}
 for i = 5, #arg do
   for _, names in pairs(exported(arg[i])) do
     for name in pairs(names) do
-      local weak = name:find "^_ZN?K?St" -- templates of C++'s library
+      -- Templates of C++'s library are weak, and the address sanitiser marks each variable.
+      local added = name:find "^_ZN?K?St" or name:find "^__odr_asan%."
       if name:find "^tl_[%w_]*entry$" or name:find "^luaopen_" then entries[arg[i]] = true
-      elseif not weak then others[#others + 1] = ("%s: %s"):format(arg[i], name) end
+      elseif not added then others[#others + 1] = ("%s: %s"):format(arg[i], name) end
     end
   end
   if not entries[arg[i]] then others[#others + 1] = arg[i] .. ": no entry" end
