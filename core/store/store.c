@@ -29,7 +29,7 @@ static tl_status store_connect(tl_store *s, const char *name, int flags)
     flags |= SQLITE_OPEN_EXRESCODE | SQLITE_OPEN_NOMUTEX; /* only one thread uses a context */
     int rc = sqlite3_open_v2(name, &s->db, flags, NULL);
     if (!s->db) return tl_fail(s->ctx, TL_ENOMEM, "out of memory");
-    if (rc != SQLITE_OK) return store_fail(s, "cannot open");
+    if (rc != SQLITE_OK) return tl_store_fail(s, "cannot open");
     (void)sqlite3_busy_timeout(s->db, 5000);
     /* The schema may be another's. No trigger in it runs, and where we only read, its views reach
     ** nothing but its tables. Writers trust the schema, because SQLite 3.40 counts json_valid,
@@ -37,11 +37,11 @@ static tl_status store_connect(tl_store *s, const char *name, int flags)
     (void)sqlite3_db_config(s->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
     (void)sqlite3_db_config(s->db, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, NULL);
     (void)sqlite3_db_config(s->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, s->mode == TL_STORE_WRITE, NULL);
-    store_bound(s);
-    return store_script(s,
-                        "PRAGMA foreign_keys = ON; PRAGMA cell_size_check = ON;"
-                        /* kB: enough for the index of the ids of 100,000 trials */
-                        "PRAGMA cache_size = -16000");
+    tl_store_bound(s);
+    return tl_store_script(s,
+                           "PRAGMA foreign_keys = ON; PRAGMA cell_size_check = ON;"
+                           /* kB: enough for the index of the ids of 100,000 trials */
+                           "PRAGMA cache_size = -16000");
 }
 
 /* Closes the database; an open transaction is rolled back. The next connection recovers the WAL. */
@@ -76,21 +76,22 @@ static tl_status open_writer(tl_store *s)
     tl_status st = tl_file_folders(s->ctx, s->folder);
     if (st == TL_OK) st = locate(s); /* the folder exists now */
     if (st == TL_OK) st = tl_file_folders(s->ctx, s->place);
-    if (st == TL_OK) st = store_check_files(s);
+    if (st == TL_OK) st = tl_store_check_files(s);
     if (st == TL_OK) st = tl_lock_open(s->ctx, s->folder, &s->lock);
     if (st == TL_OK) st = tl_lock(s->ctx, s->folder, s->lock, STORE_OPEN_SECONDS, NULL, NULL);
     if (st != TL_OK) return st;
     s->held = s->opening = 1;
     if (st == TL_OK) st = store_connect(s, s->path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
-    if (st == TL_OK) st = store_version(s, &version);
+    if (st == TL_OK) st = tl_store_version(s, &version);
     /* FULL: a commit is on the disk when it returns */
-    if (st == TL_OK) st = store_script(s, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;");
-    if (st == TL_OK && version > 0 && version < STORE_VERSION) st = store_backup(s, version);
-    if (st == TL_OK && version < STORE_VERSION) st = store_upgrade(s, version);
-    if (st == TL_OK) st = store_number(s, "SELECT count(*) FROM sqlite_schema", &objects);
-    if (st == TL_OK) st = store_identify_log(s, &s->wal);
+    if (st == TL_OK)
+        st = tl_store_script(s, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;");
+    if (st == TL_OK && version > 0 && version < STORE_VERSION) st = tl_store_backup(s, version);
+    if (st == TL_OK && version < STORE_VERSION) st = tl_store_upgrade(s, version);
+    if (st == TL_OK) st = tl_store_number(s, "SELECT count(*) FROM sqlite_schema", &objects);
+    if (st == TL_OK) st = tl_store_identify_log(s, &s->wal);
     s->opening = 0;
-    store_release(s);
+    tl_store_unlock(s);
     return st;
 }
 
@@ -131,13 +132,13 @@ static tl_status open_reader(tl_store *s)
     tl_status st = locate(s);
     if (st != TL_OK) return st;
     if (stat(s->path, &file) != 0) return tl_fail_errno(s->ctx, "open", s->path);
-    st = store_check_files(s);
+    st = tl_store_check_files(s);
     if (st != TL_OK) return st;
     st = store_connect(s, s->path, SQLITE_OPEN_READONLY);
-    if (st == TL_OK) st = store_version(s, &version);
+    if (st == TL_OK) st = tl_store_version(s, &version);
     if (st == TL_EIO || st == TL_EINVAL) {
         st = open_unwritable(s);
-        if (st == TL_OK) st = store_version(s, &version);
+        if (st == TL_OK) st = tl_store_version(s, &version);
     }
     if (st == TL_OK && version < STORE_VERSION)
         return tl_fail(s->ctx, version ? TL_ECORRUPT : TL_ENOTFOUND,
@@ -172,7 +173,7 @@ void tl_store_close(tl_store *s)
 {
     if (!s) return;
     /* The last connection checkpoints when it is closed, which is a write. */
-    if (s->db && s->wal.st_ino && store_hold(s, STORE_OPEN_SECONDS) != TL_OK)
+    if (s->db && s->wal.st_ino && tl_store_lock(s, STORE_OPEN_SECONDS) != TL_OK)
         (void)sqlite3_db_config(s->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
     store_disconnect(s);
     if (s->lock >= 0) (void)close(s->lock);

@@ -33,38 +33,38 @@ struct tl_store {
 };
 
 /* Fails with the message and the status of SQLite's last error. */
-tl_status store_fail(const tl_store *s, const char *what);
+tl_status tl_store_fail(const tl_store *s, const char *what);
 /* Runs several statements without parameters. */
-tl_status store_script(tl_store *s, const char *sql);
-tl_status store_number(tl_store *s, const char *sql, int64_t *out);
+tl_status tl_store_script(tl_store *s, const char *sql);
+tl_status tl_store_number(tl_store *s, const char *sql, int64_t *out);
 
 /* Fills *out for SQLite's write-ahead log. */
-tl_status store_identify_log(const tl_store *s, struct stat *out);
+tl_status tl_store_identify_log(const tl_store *s, struct stat *out);
 /* Takes the lock for a write, waiting up to `seconds` for another process, and checks that the
 ** write will reach the store. */
-tl_status store_hold(tl_store *s, double seconds);
+tl_status tl_store_lock(tl_store *s, double seconds);
 #define STORE_OPEN_SECONDS  5
 #define STORE_WRITE_SECONDS 60
 /* Gives the lock back, unless a transaction is open. */
-void store_release(tl_store *s);
+void tl_store_unlock(tl_store *s);
 
 /* Runs tl_store_check_folder, and checks that the rollback journal names no file for SQLite to
 ** delete. */
-tl_status store_check_files(const tl_store *s);
+tl_status tl_store_check_files(const tl_store *s);
 /* Returns the version of the schema, by what the header of the database says; 0: an empty file.
 ** TL_ECORRUPT: it is not a store, or is newer than this program. */
-tl_status store_version(tl_store *s, int *out_version);
+tl_status tl_store_version(tl_store *s, int *out_version);
 /* Copies the database before an upgrade: to runs.db.v1 for version 1. */
-tl_status store_backup(tl_store *s, int version);
+tl_status tl_store_backup(tl_store *s, int version);
 /* Runs the sections of schema.sql after version in one transaction. */
-tl_status store_upgrade(tl_store *s, int version);
+tl_status tl_store_upgrade(tl_store *s, int version);
 
 /* ---- Bounds (store_bounds.c) ---- */
 /* Installs a progress handler that stops endless statements: a statement may take no more steps,
 ** and return no more rows, than the size of the file explains. In mode TL_STORE_ASK the statements
 ** are a user's own, and only a signal stops them. */
-void store_bound(tl_store *s);
+void tl_store_bound(tl_store *s);
 /* Whether a statement returns more rows than the size of the file explains. */
-int store_too_many_rows(const tl_store *s, int64_t rows);
+int tl_store_too_many_rows(const tl_store *s, int64_t rows);
 
 #endif

@@ -53,7 +53,7 @@ static tl_status status_of(const tl_store *s)
     return code == SQLITE_IOERR && full_errno(s->db) ? TL_ENOSPC : TL_EIO;
 }
 
-tl_status store_fail(const tl_store *s, const char *what)
+tl_status tl_store_fail(const tl_store *s, const char *what)
 {
     tl_status   st = status_of(s);
     const char *why = st == TL_ENOSPC ? tl_status_text(st) : sqlite3_errmsg(s->db);
@@ -62,11 +62,11 @@ tl_status store_fail(const tl_store *s, const char *what)
     return tl_fail(s->ctx, st, "%s: %s: %s", s->path, what, why);
 }
 
-tl_status store_script(tl_store *s, const char *sql)
+tl_status tl_store_script(tl_store *s, const char *sql)
 {
     s->ticks = 0;
-    return sqlite3_exec(s->db, sql, NULL, NULL, NULL) == SQLITE_OK ? TL_OK
-                                                                   : store_fail(s, "cannot set up");
+    if (sqlite3_exec(s->db, sql, NULL, NULL, NULL) == SQLITE_OK) return TL_OK;
+    return tl_store_fail(s, "cannot set up");
 }
 
 /* ---- Statements ------------------------------------------------------------------------------ */
@@ -117,7 +117,7 @@ static tl_status prepare(tl_store *s, const char *sql, sqlite3_stmt **out)
     sqlite3_stmt *stmt = cache_take(s, sql), *more = NULL;
     if (!stmt) {
         if (sqlite3_prepare_v2(s->db, sql, -1, &stmt, &tail) != SQLITE_OK)
-            return store_fail(s, sql);
+            return tl_store_fail(s, sql);
         int rc = sqlite3_prepare_v2(s->db, tail, -1, &more, NULL);
         int several = rc != SQLITE_OK || more;
         (void)sqlite3_finalize(more);
@@ -216,7 +216,7 @@ static tl_status step_rows(tl_store *s, sqlite3_stmt *stmt, tl_row row, void *us
     tl_status st = names && values && types ? TL_OK : tl_fail(s->ctx, TL_ENOMEM, "out of memory");
     if (st == TL_OK && s->mode != TL_STORE_ASK) column_types(stmt, columns, types);
     for (int64_t count = 1; st == TL_OK && (*out_rc = sqlite3_step(stmt)) == SQLITE_ROW; count++) {
-        if (store_too_many_rows(s, count)) st = fail_endless(s, stmt);
+        if (tl_store_too_many_rows(s, count)) st = fail_endless(s, stmt);
         if (!row || st != TL_OK) continue;
         for (int i = 0; i < columns; i++) {
             names[i] = sqlite3_column_name(stmt, i);
@@ -242,12 +242,12 @@ tl_status tl_store_exec(tl_store *s, const char *sql, int count, const tl_value 
     if (st != TL_OK) return st;
     st = bind_all(s, stmt, count, values);
     if (st == TL_OK && s->lock >= 0 && !sqlite3_stmt_readonly(stmt))
-        st = store_hold(s, STORE_WRITE_SECONDS);
+        st = tl_store_lock(s, STORE_WRITE_SECONDS);
     if (st == TL_OK) st = step_rows(s, stmt, row, user, &rc);
     if (st == TL_OK && rc == SQLITE_INTERRUPT && s->endless) st = fail_endless(s, stmt);
-    if (st == TL_OK && rc != SQLITE_DONE && rc != SQLITE_ROW) st = store_fail(s, sql);
+    if (st == TL_OK && rc != SQLITE_DONE && rc != SQLITE_ROW) st = tl_store_fail(s, sql);
     cache_put(s, stmt);
-    store_release(s);
+    tl_store_unlock(s);
     return st;
 }
 
@@ -258,7 +258,7 @@ static int take_number(void *user, int columns, const char *const *names, const 
     return 0;
 }
 
-tl_status store_number(tl_store *s, const char *sql, int64_t *out)
+tl_status tl_store_number(tl_store *s, const char *sql, int64_t *out)
 {
     return tl_store_exec(s, sql, 0, NULL, take_number, out);
 }

@@ -77,7 +77,7 @@ tl_status tl_store_check_folder(tl_ctx *ctx, const char *folder)
     return st;
 }
 
-tl_status store_check_files(const tl_store *s)
+tl_status tl_store_check_files(const tl_store *s)
 {
     char path[4096];
     tl_status st = tl_store_check_folder(s->ctx, s->folder); /* also checks that the paths fit */
@@ -96,7 +96,7 @@ static const char *section_after(int version)
     return strstr(schema, mark);
 }
 
-tl_status store_backup(tl_store *s, int version)
+tl_status tl_store_backup(tl_store *s, int version)
 {
     char path[4096], temp[4096 + 4];
     if (snprintf(path, sizeof path, "%s.v%d", s->path, version) >= (int)sizeof path)
@@ -111,28 +111,28 @@ tl_status store_backup(tl_store *s, int version)
     return st;
 }
 
-tl_status store_upgrade(tl_store *s, int version)
+tl_status tl_store_upgrade(tl_store *s, int version)
 {
     char stamp[96];
     const char *rest = section_after(version);
     (void)snprintf(stamp, sizeof stamp, "PRAGMA application_id = %d; PRAGMA user_version = %d;",
                    APPLICATION, STORE_VERSION);
     if (!rest) return tl_fail(s->ctx, TL_EINVAL, "schema.sql has no version %d", version + 1);
-    tl_status st = store_script(s, "BEGIN IMMEDIATE");
+    tl_status st = tl_store_script(s, "BEGIN IMMEDIATE");
     if (st != TL_OK) return st;
-    st = store_script(s, rest);
-    if (st == TL_OK) st = store_script(s, stamp);
-    if (st == TL_OK) st = store_script(s, "COMMIT");
+    st = tl_store_script(s, rest);
+    if (st == TL_OK) st = tl_store_script(s, stamp);
+    if (st == TL_OK) st = tl_store_script(s, "COMMIT");
     if (st != TL_OK) (void)sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL); /* st has the cause */
     return st;
 }
 
-tl_status store_version(tl_store *s, int *out_version)
+tl_status tl_store_version(tl_store *s, int *out_version)
 {
     int64_t application, version, objects;
-    tl_status st = store_number(s, "PRAGMA application_id", &application);
-    if (st == TL_OK) st = store_number(s, "PRAGMA user_version", &version);
-    if (st == TL_OK) st = store_number(s, "SELECT count(*) FROM sqlite_schema", &objects);
+    tl_status st = tl_store_number(s, "PRAGMA application_id", &application);
+    if (st == TL_OK) st = tl_store_number(s, "PRAGMA user_version", &version);
+    if (st == TL_OK) st = tl_store_number(s, "SELECT count(*) FROM sqlite_schema", &objects);
     if (st != TL_OK) return st;
     if (!application && !version && !objects) {
         *out_version = 0;
