@@ -2,7 +2,7 @@
 # request it, for the common GPUs and, as PTX, for later ones. The tests run the same sources on the
 # CPU, compiled as C++ (tests/device/emulate.h).
 include(CheckLanguage)
-file(GLOB CUDA_SOURCES CONFIGURE_DEPENDS core/*/*.cu backends/*.cu
+file(GLOB CUDA_SOURCES CONFIGURE_DEPENDS core/*.cu core/*/*.cu backends/*.cu
   backends/*/*.cu)
 
 # Without a GPU the kernels would be most of the time of a first build, and nothing would run them.

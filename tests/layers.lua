@@ -1,6 +1,7 @@
 -- layers.lua -- the rooms of the house, the direction through them, and style that can be checked.
--- toeplab lua tests/layers.lua [FOLDER [order]]: checks the tree, then itself on planted faults.
--- order: also prints the files of core/engine, each after those that it uses.
+-- toeplab lua tests/layers.lua [FOLDER [order]]: checks the tree, then itself on planted faults. It
+-- prints the rooms of core, each with those that it uses and after them; order: also the files of
+-- core/engine in such an order.
 
 local ROOT = arg[1] or arg[0]:match("^(.*)/tests/[^/]*$") or "."
 local MAX = { columns = 100, lines = 500, body = 60, files = 25 }
@@ -46,7 +47,8 @@ local may_quote = { -- room -> what its files include in quotes and call, beside
   { "^core/ops/.*%.cuh?$", PUBLIC, BASE, ENGINE, PRODUCTS, CUDA },
   { "^core/scan/.*%.cuh?$", PUBLIC, BASE, ENGINE, CUDA },
   { "^core/tno/.*%.cuh?$", PUBLIC, BASE, ENGINE, CUDA },
-  { "^core/cuda/",   PUBLIC, BASE, ENGINE, OPS, TNO, "^tests/device/emulate" },
+  { "^core/cuda/",   PUBLIC, BASE, ENGINE, "^tests/device/emulate" },
+  { "^core/device%.cu$", PUBLIC, BASE, ENGINE, OPS, TNO, CUDA },
   { "^core/base/",   PUBLIC },
   { "^core/engine/", PUBLIC, BASE },
   { "^core/products/", PUBLIC, BASE, ENGINE },
@@ -731,42 +733,75 @@ local function circle(modules, order) -- name -> list of names
   end
 end
 
--- The modules of core/engine, x.c and x.h as one, with those whose headers they include or whose
--- functions they call. texts: path -> text
-local function engine_modules(texts)
-  local modules = {}
+-- x.c and x.h of core/engine are one module.
+local function engine_module(path) return path:match "^core/engine/([%w_]+)%.[ch]$" end
+
+-- The room of a file of core. The files beside the rooms are one each, but for the public headers,
+-- which everybody may include.
+local function core_room(path)
+  return not path:find(PUBLIC) and (path:match "^core/(.+)/[^/]+$" or path:match "^core/([^/]+)$")
+end
+
+-- The modules, by the names that module_of gives to paths, each with a sorted list of those whose
+-- headers its files include or whose functions they call. texts: path -> text
+local function modules_of(module_of, texts)
+  local modules, seen = {}, {}
   for path, text in pairs(texts) do
-    local name = path:match "^core/engine/([%w_]+)%.[ch]$"
-    local uses = name and (modules[name] or {})
-    local function use(other)
-      if other and other ~= name then uses[#uses + 1] = other end
+    local name = module_of(path)
+    local uses = name and modules[name] or {}
+    local function use(file)
+      local other = name and file and module_of(file)
+      if other and other ~= name and not seen[name .. " " .. other] then
+        seen[name .. " " .. other] = true
+        uses[#uses + 1] = other
+      end
     end
-    if name then
-      modules[name] = uses
-      for other in text:gmatch "#%s*include%s*\"engine/([%w_]+)%.h\"" do use(other) end
-      for file in pairs(used(path, text)) do use(file:match "^core/engine/([%w_]+)%.c$") end
+    if name then modules[name] = uses end
+    for header in text:gmatch "#%s*include%s*\"([^\"]+)\"" do
+      use(included(path, header, function(file) return texts[file] or exists(file) end))
     end
+    -- A header's lines at the margin declare functions, its other lines call them.
+    local calling = path:find "%.cu?$" and text or ("\n" .. text):gsub("\n%a[^\n]*", "\n")
+    for file in pairs(name and used(path, calling) or {}) do use(file) end
   end
+  for _, uses in pairs(modules) do table.sort(uses) end
   return modules
 end
 
 local found = circle(modules)
 if found then print(found) end
 result(not found, "Lua modules require each other in no circle")
-local engine, order = {}, {}
+local core, order, rooms = {}, {}, {}
 for _, path in ipairs(all) do
-  if path:find "^core/engine/" then engine[path] = text_of(path) end
+  if path:find "^core/.*%.[ch]" then core[path] = text_of(path) end
 end
-found = circle(engine_modules(engine), order)
+found = circle(modules_of(engine_module, core), order)
 if found then print(found) end
 if arg[2] == "order" then print(table.concat(order, " ")) end
 result(not found and #order > 1, "the files of core/engine use each other in no circle")
+local arrows = modules_of(core_room, core)
+found = circle(arrows, rooms)
+if found then print(found) end
+for _, name in ipairs(rooms) do print(name .. " -> " .. table.concat(arrows[name], ", ")) end
+result(not found and #rooms > 1, "the rooms of core use each other in no circle")
+local function closed(module_of, texts) return circle(modules_of(module_of, texts)) end
 local a, b = "#include \"engine/a.h\"\n", "#include \"engine/b.h\"\n"
-result(circle(engine_modules { ["core/engine/a.c"] = a .. b, ["core/engine/b.h"] = a })
-  and circle(engine_modules { ["core/engine/tensor.h"] = "#include \"engine/launch.h\"",
+result(closed(engine_module, { ["core/engine/a.c"] = a .. b, ["core/engine/a.h"] = "",
+    ["core/engine/b.h"] = a })
+  and closed(engine_module, { ["core/engine/tensor.h"] = "#include \"engine/launch.h\"",
     ["core/engine/launch.c"] = c "void f(void) { tl_new_like(0, 0); }" })
-  and not circle(engine_modules { ["core/engine/a.c"] = a .. b, ["core/engine/b.c"] = b }),
+  and not closed(engine_module, { ["core/engine/a.c"] = a .. b, ["core/engine/b.c"] = b }),
   "a planted circle of the engine is found")
+local up = c "void f(void) { gpu_spectra_close(0); }" -- of core/ops/transform.cu
+local down = "#include \"cuda/cuda.cuh\""
+result(closed(core_room, { ["core/cuda/a.cu"] = up, ["core/ops/b.cu"] = down })
+  and closed(core_room, { ["core/cuda/a.cuh"] = c("static inline void f(void)\n{\n    "
+    .. "gpu_spectra_close(0);\n}"), ["core/ops/b.cuh"] = down })
+  and closed(core_room, { ["core/cuda/a.cuh"] = c "#include \"../ops/b.cuh\"",
+    ["core/ops/b.cuh"] = down })
+  and not closed(core_room, { ["core/tno/a.cu"] = up, ["core/ops/b.cu"] = down,
+    ["core/cuda/a.cuh"] = c "void gpu_spectra_close(tl_ctx *ctx);" }),
+  "a planted circle of rooms is found, in CUDA too")
 local stale = {}
 for path in pairs(WHOLE) do -- folders end in a slash
   local _, lines = (path:find "/$" and "" or text_of(path)):gsub("\n", "")

@@ -55,6 +55,7 @@ typedef struct gpu {
     struct spectra *spectra; /* the cached plans of cuFFT (transform.cu) */
     gpu_graph *graphs;      /* list of all graphs */
     gpu_graph *capture;     /* the graph that is being captured, or NULL */
+    unsigned epoch;         /* the number of graphs that began when there was no other */
     uint64_t peak;          /* the most bytes in use before the last gpu_note_peak */
     tl_memory before;        /* reported during a capture, when the driver cannot be asked */
     /* Uploads go through the next of SLOTS pinned buffers, so that the CPU need not wait for the
@@ -130,7 +131,6 @@ tl_status gpu_graph_end(tl_ctx *ctx, void *graph);
 tl_status gpu_graph_run(tl_ctx *ctx, void *graph, const uint64_t *shifts);
 void gpu_graph_free(tl_ctx *ctx, void *graph);
 void gpu_graphs_close(tl_ctx *ctx);
-void gpu_spectra_unpin(gpu *c); /* call it when no graph is left (transform.cu) */
 
 /* c [m,n] = op(a) op(b) + beta c, row-major, for `count` contiguous matrices of each operand, in
 ** float32 (gemm.cu). */
@@ -215,7 +215,7 @@ template <class T, class F> __device__ T block_reduce(T value, F f, T *scratch)
     return value;
 }
 
-/* gpu_unary and so on: the kernel of each operator; engine.cu lists them. */
+/* gpu_unary and so on: the kernel of each operator; device.cu lists them. */
 #define X(op, in, out, n, r) tl_status gpu_##op(tl_ctx *ctx, const tl_args *a);
 TL_OP_MAP(X, , , , , )
 #undef X

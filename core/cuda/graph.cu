@@ -23,7 +23,7 @@ tl_status gpu_graph_begin(tl_ctx *ctx, const uint64_t *keys, int count, void **o
     gpu       *c = gpu_of(ctx);
     gpu_graph *g = (gpu_graph *)calloc(1, sizeof *g);
     if (!g) return tl_fail(ctx, TL_ENOMEM, "out of memory");
-    if (!c->graphs) gpu_spectra_unpin(c);
+    c->epoch += !c->graphs;
     g->next = c->graphs;
     c->graphs = g;
     tl_status   st = copy_keys(ctx, g, keys, count);

@@ -12,7 +12,7 @@ extern "C" {
 typedef struct spectra { /* a cached plan for `batch` transforms of contiguous vectors */
     tl_transform_kind kind;
     int n, batch;
-    int in_graph; /* a graph uses it, so that it must stay */
+    unsigned epoch; /* of the last graph that uses it: it must stay while that may be left */
     cufftHandle plan;
     size_t work; /* the bytes of scratch space that each use of the plan takes from the pool */
     struct spectra *next;
@@ -26,11 +26,6 @@ static void drop(spectra **at)
     *at = s->next;
     (void)cufftDestroy(s->plan);
     free(s);
-}
-
-void gpu_spectra_unpin(gpu *c)
-{
-    for (spectra *s = c->spectra; s; s = s->next) s->in_graph = 0;
 }
 
 void gpu_spectra_close(tl_ctx *ctx)
@@ -82,7 +77,7 @@ static tl_status transform_gpu_find(tl_ctx *ctx, tl_transform_kind kind, int n, 
     spectra **at = &c->spectra, **oldest = NULL, *s;
     int       count = 0;
     for (; *at && ((*at)->kind != kind || (*at)->n != n || (*at)->batch != batch); count++) {
-        if (!(*at)->in_graph || !c->graphs) oldest = at;
+        if ((*at)->epoch != c->epoch || !c->graphs) oldest = at;
         at = &(*at)->next;
     }
     s = *at;
@@ -96,7 +91,7 @@ static tl_status transform_gpu_find(tl_ctx *ctx, tl_transform_kind kind, int n, 
         tl_status st = transform_gpu_make(ctx, kind, n, batch, &s);
         if (st != TL_OK) return st;
     }
-    if (c->capture) s->in_graph = 1;
+    if (c->capture) s->epoch = c->epoch;
     s->next = c->spectra;
     c->spectra = s;
     *out = s;

@@ -1,4 +1,5 @@
-/* engine.cu - opens and closes the CUDA device and lists its functions and kernels. */
+/* device.cu - opens and closes the CUDA device and lists its functions and the kernels of all
+** rooms, as context.c does for the CPU. */
 #include <stdio.h>
 #include <stdlib.h>
 
