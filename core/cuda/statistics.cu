@@ -5,7 +5,7 @@ typedef struct usage { /* bytes of the pool, now and at most since the last rese
     uint64_t used, high, graphs;
 } usage;
 
-/* CUDA counts the memory of graphs per GPU and process, so two contexts on a GPU see each other's. */
+/* CUDA counts the memory of graphs per GPU and process: two contexts on a GPU see each other's. */
 static usage usage_of(const gpu *c)
 {
     usage u = {0};

@@ -317,7 +317,8 @@ static inline cudaError_t cudaMemPoolTrimTo(cudaMemPool_t p, size_t)
 {
     return emulate::trim(p), cudaSuccess;
 }
-static inline cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t p, cudaMemPoolAttr what, void *value)
+static inline cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t p, cudaMemPoolAttr what,
+                                                  void *value)
 {
     *(uint64_t *)value = what == cudaMemPoolAttrUsedMemCurrent ? p->used
                        : what == cudaMemPoolAttrUsedMemHigh    ? p->high
@@ -392,9 +393,10 @@ static inline cudaError_t cudaGraphLaunch(cudaGraphExec_t e, cudaStream_t)
     for (auto &node : e->nodes) node();
     return cudaSuccess;
 }
-static inline cudaError_t cudaDeviceGetGraphMemAttribute(int, cudaGraphMemAttributeType, void *sum)
+static inline cudaError_t cudaDeviceGetGraphMemAttribute(int, cudaGraphMemAttributeType,
+                                                         void *value)
 {
-    return *(uint64_t *)sum = emulate::of_graphs(), cudaSuccess;
+    return *(uint64_t *)value = emulate::of_graphs(), cudaSuccess;
 }
 static inline cudaError_t cudaDeviceGraphMemTrim(int)
 {
