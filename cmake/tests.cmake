@@ -203,6 +203,10 @@ if(TARGET emulated)
   target_compile_options(test_emulate PRIVATE -O1 -U_FORTIFY_SOURCE) # which stops _longjmp
   target_include_directories(test_emulate PRIVATE tests/device tests/core core)
   add_test(NAME device_emulate COMMAND test_emulate)
+  add_executable(test_pools tests/device/test_pools.c)
+  target_include_directories(test_pools PRIVATE tests/core)
+  target_link_libraries(test_pools PRIVATE toeplab-core m)
+  add_test(NAME device_pools COMMAND test_pools $<TARGET_FILE:emulated>)
   add_test(NAME device_verify COMMAND toeplab verify -q --device $<TARGET_FILE:emulated>
     ${here}/tests/reference.h5)
   # A missing synchronisation shows when threads run in another order.

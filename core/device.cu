@@ -17,10 +17,16 @@
 #define WORKSPACE ((size_t)32 << 20)
 #endif
 
+/* The default pool of the GPU belongs to the whole process: PyTorch's, or another context's, whose
+** memory would count as ours. */
 static tl_status open_pool(tl_ctx *ctx, gpu *c)
 {
-    uint64_t    all = UINT64_MAX; /* the pool keeps its memory while the context lives */
-    cudaError_t st = cudaDeviceGetDefaultMemPool(&c->pool, c->number);
+    uint64_t         all = UINT64_MAX; /* the pool keeps its memory while the context lives */
+    cudaMemPoolProps own = {};
+    own.allocType = cudaMemAllocationTypePinned;
+    own.location.type = cudaMemLocationTypeDevice;
+    own.location.id = c->number;
+    cudaError_t st = cudaMemPoolCreate(&c->pool, &own);
     if (st == cudaSuccess)
         st = cudaMemPoolSetAttribute(c->pool, cudaMemPoolAttrReleaseThreshold, &all);
     if (st == cudaSuccess) st = cudaStreamCreate(&c->stream);
@@ -60,6 +66,7 @@ static void gpu_shut(gpu *c)
         if (c->sent[i]) (void)cudaEventDestroy(c->sent[i]);
     if (c->slots) (void)cudaFreeHost(c->slots);
     if (c->stream) (void)cudaStreamDestroy(c->stream);
+    if (c->pool) (void)cudaMemPoolDestroy(c->pool);
     free(c);
 }
 
@@ -143,7 +150,6 @@ static void gpu_close(tl_ctx *ctx)
     (void)cudaStreamSynchronize(c->stream);
     gpu_graphs_close(ctx);
     gpu_spectra_close(ctx);
-    gpu_trim(ctx); /* the pool belongs to the GPU, and would keep what it caches */
     gpu_shut(c);
 }
 

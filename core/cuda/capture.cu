@@ -38,6 +38,7 @@ void gpu_graph_destroy(gpu *c, gpu_graph *g)
     if (g->launched) (void)cudaStreamSynchronize(c->stream);
     if (g->exec) (void)cudaGraphExecDestroy(g->exec);
     if (g->captured) (void)cudaGraphDestroy(g->captured);
+    (void)cudaDeviceGraphMemTrim(c->number); /* until then it counts as in use */
     if (g->shifts) (void)cudaFreeAsync(g->shifts, c->stream);
     (void)cudaGetLastError(); /* clears errors, which must not fail the next call */
     free(g->own.of);

@@ -114,8 +114,8 @@ tl_status gpu_download(tl_ctx *ctx, void *to, const void *from, size_t bytes);
 void gpu_trim(tl_ctx *ctx);
 tl_memory gpu_memory(const tl_ctx *ctx); /* statistics.cu */
 void gpu_reset_peak(tl_ctx *ctx);
-/* Call it before graphs take or return memory: records the peak until now, which CUDA's statistics
-** do not show afterwards. */
+/* Call it before graphs take or return memory, which CUDA counts apart: records the peak until
+** now. */
 void gpu_note_peak(gpu *c);
 
 /* CUDA graphs (capture.cu, graph.cu). gpu_graph_allocated notes that p was allocated during the

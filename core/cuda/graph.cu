@@ -63,8 +63,9 @@ tl_status gpu_graph_end(tl_ctx *ctx, void *graph)
                                            cudaGraphInstantiateFlagAutoFreeOnLaunch);
     if (st != cudaSuccess) return cuda_fail(ctx, st, "ending a graph");
     if (g->wrong) return tl_fail(ctx, TL_EDEVICE, "cuda: the capture of a graph met %s", g->wrong);
-    /* The graph allocates its memory here or at a launch, for which cached memory is returned. */
-    gpu_note_peak(c);
+    /* The graph allocates its memory here or at a launch, and cannot use the pool's: what the step
+    ** before it needed is cached, and would be held twice. The next step without a graph allocates
+    ** again, once. */
     ctx->engine->trim(ctx);
     st = cudaGraphUpload(g->exec, c->stream);
     return st == cudaSuccess ? TL_OK : cuda_fail(ctx, st, "allocating the memory of a graph");

@@ -48,6 +48,7 @@ void gpu_trim(tl_ctx *ctx)
     gpu *c = gpu_of(ctx);
     if (c->capture) return;
     (void)cudaStreamSynchronize(c->stream);
+    gpu_note_peak(c);
     (void)cudaMemPoolTrimTo(c->pool, 0);
     (void)cudaDeviceGraphMemTrim(c->number);
     (void)cudaGetLastError(); /* trimming is optional */

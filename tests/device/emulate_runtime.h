@@ -13,7 +13,11 @@ typedef enum {
     cudaMemPoolAttrReservedMemCurrent
 } cudaMemPoolAttr;
 typedef int cudaStream_t;
-typedef int cudaMemPool_t;
+enum { cudaMemAllocationTypePinned, cudaMemLocationTypeDevice };
+struct cudaMemPoolProps {
+    int allocType;
+    struct { int type, id; } location;
+};
 struct cudaDeviceProp {
     char name[256];
     int major, minor;
@@ -22,23 +26,48 @@ struct cudaDeviceProp {
 
 namespace emulate {
 
+struct pool {
+    uint64_t used, high, reserved; /* bytes */
+};
+
 struct piece {
     size_t at;
     int size; /* log2 */
     bool taken;
     piece *next;
-    graph *owner; /* NULL: the pool owns it */
+    pool *of;     /* that took it, until it is trimmed; NULL: cudaMalloc or a graph did, or none */
+    graph *owner; /* NULL: no graph */
+    bool mapped;  /* of a graph: memory is behind its addresses */
 };
 
-struct pool {
-    piece *first;
-    uint64_t used, high, reserved, graphs, graphs_high; /* bytes */
-};
-
-inline pool &pieces()
+inline piece *&pieces()
 {
-    static pool p;
-    return p;
+    static piece *first;
+    return first;
+}
+
+/* Owns the pieces of destroyed graphs until cudaDeviceGraphMemTrim: CUDA does not promise that they
+** are given back before. */
+inline graph *destroyed()
+{
+    static graph g;
+    return &g;
+}
+
+inline uint64_t of_graphs() /* bytes */
+{
+    uint64_t sum = 0;
+    for (piece *q = pieces(); q; q = q->next)
+        if (q->owner && q->mapped) sum += (uint64_t)1 << q->size;
+    return sum;
+}
+
+inline uint64_t of_pools()
+{
+    uint64_t sum = 0;
+    for (piece *q = pieces(); q; q = q->next)
+        if (q->of || (q->taken && !q->owner)) sum += (uint64_t)1 << q->size;
+    return sum;
 }
 
 inline size_t capacity() /* EMULATE_MIB limits the memory, for tests of running out of it */
@@ -74,10 +103,10 @@ inline void count_asked(size_t bytes)
     fclose(file);
 }
 
-inline cudaError_t take(void **out, size_t bytes)
+inline cudaError_t take(void **out, size_t bytes, pool *from)
 {
     machine &m = at();
-    pool &p = pieces();
+    if (m.capture) from = NULL;
     count_asked(bytes);
     int size = 12; /* at least a page, the unit of protection */
     while (((size_t)1 << size) < bytes) size++;
@@ -88,20 +117,21 @@ inline cudaError_t take(void **out, size_t bytes)
         m.arena += HUGE_PAGE - (uintptr_t)m.arena % HUGE_PAGE;
         (void)madvise(m.arena, (size_t)4096 << 20, MADV_HUGEPAGE); /* only advice */
     }
-    piece *q = p.first;
-    while (q && (q->taken || q->size != size || q->owner != m.capture)) q = q->next;
+    piece *q = pieces();
+    while (q && (q->taken || q->size != size || q->owner != m.capture || (q->of && q->of != from)))
+        q = q->next;
     if (!q) {
         if (((size_t)1 << size) > capacity() - others() - m.used) return cudaErrorMemoryAllocation;
-        q = new piece{m.used, size, true, p.first, m.capture};
-        p.first = q;
+        q = new piece{m.used, size, true, pieces(), from, m.capture, false};
+        pieces() = q;
         m.used += (size_t)1 << size;
         if (m.open) protect(true);
     }
     q->taken = true;
-    (m.capture ? p.graphs : p.used) += (uint64_t)1 << size;
-    if (p.used > p.high) p.high = p.used;
-    if (p.used > p.reserved) p.reserved = p.used;
-    if (p.graphs > p.graphs_high) p.graphs_high = p.graphs;
+    q->of = from;
+    if (from) from->used += (uint64_t)1 << size;
+    if (from && from->used > from->high) from->high = from->used;
+    if (from && from->used > from->reserved) from->reserved = from->used;
     char *begin = m.arena + q->at;
     *out = begin;
     spoil(begin, (size_t)1 << size);
@@ -112,14 +142,14 @@ inline cudaError_t take(void **out, size_t bytes)
 /* Whether device memory of that many bytes was allocated at begin and is not released. */
 inline bool is_taken(const void *begin, size_t bytes)
 {
-    piece *q = pieces().first;
+    piece *q = pieces();
     while (q && at().arena + q->at != (const char *)begin) q = q->next;
     return q && q->taken && q->owner == at().capture && (size_t)1 << q->size >= bytes;
 }
 
 inline cudaError_t give(void *memory)
 {
-    for (piece *q = pieces().first; q; q = q->next)
+    for (piece *q = pieces(); q; q = q->next)
         if (at().arena + q->at == (char *)memory) {
             graph *capture = at().capture;
             if (!q->taken) die("device memory released twice");
@@ -131,7 +161,7 @@ inline cudaError_t give(void *memory)
                 if (into >= 0 && into < (ptrdiff_t)1 << q->size) flush_queue();
             }
             q->taken = false;
-            (q->owner ? pieces().graphs : pieces().used) -= (uint64_t)1 << q->size;
+            if (q->of) q->of->used -= (uint64_t)1 << q->size;
             if (!capture) spoil(at().arena + q->at, (size_t)1 << q->size);
             return cudaSuccess;
         }
@@ -139,21 +169,42 @@ inline cudaError_t give(void *memory)
     return cudaErrorInvalidValue;
 }
 
-/* Deletes the graph and returns its memory to the pool. */
+/* Deletes the graph. */
 inline void disown(graph *g)
 {
-    for (piece *q = pieces().first; q; q = q->next) {
+    for (piece *q = pieces(); q; q = q->next) {
         if (q->owner != g) continue;
         if (q->taken && g->launched) die("the memory of a graph was not released");
-        if (q->taken) pieces().graphs -= (uint64_t)1 << q->size;
         q->taken = false;
-        q->owner = NULL;
+        q->owner = q->mapped ? destroyed() : NULL;
     }
     delete g;
 }
 
+inline void map(graph *g)
+{
+    for (piece *q = pieces(); q; q = q->next) q->mapped |= q->owner == g;
+}
+
+/* Returns the memory that no tensor holds; a launch maps it again. */
+inline void trim_graphs()
+{
+    for (piece *q = pieces(); q; q = q->next) {
+        if (q->owner && !q->taken) q->mapped = false;
+        if (q->owner == destroyed()) q->owner = NULL;
+    }
+}
+
+inline void trim(pool *p)
+{
+    p->reserved = p->used;
+    for (piece *q = pieces(); q; q = q->next)
+        if (q->of == p && !q->taken) q->of = NULL;
+}
+
 } /* namespace emulate */
 
+typedef emulate::pool *cudaMemPool_t;
 typedef int cudaEvent_t;
 enum { cudaEventDisableTiming };
 static inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, int)
@@ -188,14 +239,15 @@ static inline const char *cudaGetErrorString(cudaError_t e)
 {
     return e == cudaErrorMemoryAllocation ? "out of memory" : e ? "invalid value" : "no error";
 }
-static inline cudaError_t cudaMallocFromPoolAsync(void **p, size_t n, cudaMemPool_t, cudaStream_t)
+static inline cudaError_t cudaMallocFromPoolAsync(void **p, size_t n, cudaMemPool_t from,
+                                                  cudaStream_t)
 {
-    return emulate::take(p, n);
+    return emulate::take(p, n, from);
 }
 template <class T> cudaError_t cudaMalloc(T **p, size_t n)
 {
     emulate::not_captured("cudaMalloc in a capture");
-    return emulate::take((void **)p, n);
+    return emulate::take((void **)p, n, NULL);
 }
 static inline cudaError_t cudaFreeAsync(void *p, cudaStream_t) { return emulate::give(p); }
 static inline cudaError_t cudaFree(void *p) { return emulate::give(p); }
@@ -239,31 +291,41 @@ static inline cudaError_t cudaGetDevice(int *n) { return *n = 0, cudaSuccess; }
 static inline cudaError_t cudaMemGetInfo(size_t *left, size_t *all)
 {
     *all = emulate::capacity();
-    *left = *all - emulate::others() - emulate::pieces().reserved - emulate::pieces().graphs;
+    *left = *all - emulate::others() - emulate::of_pools() - emulate::of_graphs();
     return cudaSuccess;
 }
 static inline cudaError_t cudaDriverGetVersion(int *v) { return *v = 0, cudaSuccess; }
 static inline cudaError_t cudaRuntimeGetVersion(int *v) { return *v = 0, cudaSuccess; }
-static inline cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *p, int)
+static inline cudaError_t cudaMemPoolCreate(cudaMemPool_t *p, const cudaMemPoolProps *)
 {
-    return *p = 0, cudaSuccess;
+    return *p = new emulate::pool{}, cudaSuccess;
 }
-static inline cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr what, void *)
+/* CUDA would wait for memory that is still in use. */
+static inline cudaError_t cudaMemPoolDestroy(cudaMemPool_t p)
 {
-    if (what == cudaMemPoolAttrUsedMemHigh) emulate::pieces().high = 0; /* until an allocation */
+    if (p->used > 0) emulate::die("memory of a pool was not released");
+    emulate::trim(p);
+    delete p;
     return cudaSuccess;
 }
-static inline cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, size_t)
+static inline cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t p, cudaMemPoolAttr what, void *)
 {
-    return emulate::pieces().reserved = emulate::pieces().used, cudaSuccess;
-}
-static inline cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t, cudaMemPoolAttr what, void *value)
-{
-    *(uint64_t *)value = what == cudaMemPoolAttrUsedMemCurrent ? emulate::pieces().used
-                       : what == cudaMemPoolAttrUsedMemHigh    ? emulate::pieces().high
-                                                               : emulate::pieces().reserved;
+    if (what == cudaMemPoolAttrUsedMemHigh) p->high = 0; /* until an allocation */
     return cudaSuccess;
 }
+static inline cudaError_t cudaMemPoolTrimTo(cudaMemPool_t p, size_t)
+{
+    return emulate::trim(p), cudaSuccess;
+}
+static inline cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t p, cudaMemPoolAttr what,
+                                                  void *value)
+{
+    *(uint64_t *)value = what == cudaMemPoolAttrUsedMemCurrent ? p->used
+                       : what == cudaMemPoolAttrUsedMemHigh    ? p->high
+                                                               : p->reserved;
+    return cudaSuccess;
+}
+
 /* ---- NVTX ------------------------------------------------------------------------------------ */
 
 #define NVTX_VERSION 3
@@ -283,9 +345,7 @@ static inline int nvtxRangePop() { return nvtx_note("-", ""); }
 
 typedef emulate::graph *cudaGraph_t, *cudaGraphExec_t;
 typedef enum { cudaStreamCaptureModeThreadLocal } cudaStreamCaptureMode;
-typedef enum {
-    cudaGraphMemAttrUsedMemCurrent, cudaGraphMemAttrUsedMemHigh
-} cudaGraphMemAttributeType;
+typedef enum { cudaGraphMemAttrUsedMemCurrent } cudaGraphMemAttributeType;
 enum { cudaGraphInstantiateFlagAutoFreeOnLaunch };
 
 static inline cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode)
@@ -302,7 +362,7 @@ static inline cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *e, cuda
 {
     *e = new emulate::graph{};
     std::swap((*e)->nodes, g->nodes);
-    for (emulate::piece *q = emulate::pieces().first; q; q = q->next)
+    for (emulate::piece *q = emulate::pieces(); q; q = q->next)
         if (q->owner == g) q->owner = *e;
     return cudaSuccess;
 }
@@ -320,29 +380,29 @@ static inline cudaError_t if_not_full(const char *when)
     const char *given = getenv("EMULATE_FULL");
     return given && strcmp(given, when) == 0 ? cudaErrorMemoryAllocation : cudaSuccess;
 }
-static inline cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t)
+static inline cudaError_t cudaGraphUpload(cudaGraphExec_t e, cudaStream_t)
 {
-    return if_not_full("upload");
+    if (if_not_full("upload") != cudaSuccess) return cudaErrorMemoryAllocation;
+    return emulate::map(e), cudaSuccess;
 }
 static inline cudaError_t cudaGraphLaunch(cudaGraphExec_t e, cudaStream_t)
 {
     if (if_not_full("launch") != cudaSuccess) return cudaErrorMemoryAllocation;
+    emulate::map(e);
     e->launched = true;
     for (auto &node : e->nodes) node();
     return cudaSuccess;
 }
-static inline cudaError_t cudaDeviceGetGraphMemAttribute(int, cudaGraphMemAttributeType what,
+static inline cudaError_t cudaDeviceGetGraphMemAttribute(int, cudaGraphMemAttributeType,
                                                          void *value)
 {
-    *(uint64_t *)value = what == cudaGraphMemAttrUsedMemCurrent ? emulate::pieces().graphs
-                                                                : emulate::pieces().graphs_high;
-    return cudaSuccess;
+    return *(uint64_t *)value = emulate::of_graphs(), cudaSuccess;
 }
-static inline cudaError_t cudaDeviceSetGraphMemAttribute(int, cudaGraphMemAttributeType, void *)
+static inline cudaError_t cudaDeviceGraphMemTrim(int)
 {
-    return emulate::pieces().graphs_high = 0, cudaSuccess;
+    emulate::not_captured("trimming in a capture");
+    return emulate::trim_graphs(), cudaSuccess;
 }
-static inline cudaError_t cudaDeviceGraphMemTrim(int) { return cudaSuccess; }
 
 enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin };
 
