@@ -17,9 +17,9 @@
 
 #include "circle.h"
 
-#define PI           3.14159265358979323846
-#define LEAST        12  /* points of the shortest transform of rac */
-#define LONGEST_REST 128 /* entries of a rest: multiplying by its matrix is quadratic work */
+#define PI         3.14159265358979323846
+#define MIN_POINTS 12  /* points of the shortest transform of rac */
+#define MAX_REST   128 /* entries of a rest: multiplying by its matrix is quadratic work */
 
 /* ---- Plan ------------------------------------------------------------------------------------ */
 
@@ -84,7 +84,7 @@ static tl_status plan_places(circle *c)
 static tl_status plan_parts(circle *c)
 {
     if (c->half % 4 != 0) return TL_OK; /* a length of rac is a multiple of 4 */
-    for (int64_t size = c->half / 2; size >= LEAST; size /= 2) {
+    for (int64_t size = c->half / 2; size >= MIN_POINTS; size /= 2) {
         rac_split *s = &c->splits[c->depth];
         tl_status  st = rac_split_make(c->h, size, size, c->kernel->widest, s);
         if (st != TL_OK) return st;
@@ -104,7 +104,7 @@ tl_status circle_make(const tl_host *h, const rac_kernel *kernel, int64_t half, 
 {
     *c = (circle){.h = h, .kernel = kernel, .half = half};
     tl_status st = plan_parts(c);
-    if (st != TL_OK || c->depth == 0 || c->rest > LONGEST_REST) {
+    if (st != TL_OK || c->depth == 0 || c->rest > MAX_REST) {
         for (; c->depth > 0; c->depth--) rac_split_free(h, &c->splits[c->depth - 1]);
         return st;
     }

@@ -24,8 +24,8 @@
 #include "../common/size.h"
 #include "fd.h"
 
-#define PI      3.14159265358979323846
-#define LONGEST ((int64_t)1 << 28) /* then N <= 2^29, which an int of FFTW's interface counts */
+#define PI         3.14159265358979323846
+#define MAX_LENGTH ((int64_t)1 << 28) /* then N <= 2^29, which an int of FFTW's interface counts */
 
 enum { SIZE, ISA };
 
@@ -40,7 +40,7 @@ static const tl_option options[] = {
 static int fd_accepts(const tl_tno_problem *p, char *why, size_t size)
 {
     const char *isa = p->options[ISA].s;
-    int         fits = p->n <= LONGEST;
+    int         fits = p->n <= MAX_LENGTH;
     if (!fits) (void)snprintf(why, size, "its transforms take lengths of 268435456 at most");
     else if (!fd_has(isa)) (void)snprintf(why, size, "this processor has no %s", isa);
     return fits && fd_has(isa);

@@ -101,15 +101,15 @@ static tl_status lanes_make(const tl_host *h, const fd_problem *p, void **out_pl
 #define AHEAD 24
 #define PREFETCH(address, write) __builtin_prefetch(address, write, 2)
 
-/* Calls a loop over channels with a constant number of them, `some`, so that the compiler unrolls
+/* Calls a loop over channels with a constant number of them, `width`, so that the compiler unrolls
 ** it. */
-#define KNOWING(channels, call)                                                                  \
+#define UNROLL_CHANNELS(channels, call)                                                          \
     do {                                                                                         \
         switch (channels) {                                                                      \
-        case 16: { enum { some = 16 }; call; break; }                                            \
-        case 8: { enum { some = 8 }; call; break; }                                              \
-        case 4: { enum { some = 4 }; call; break; }                                              \
-        default: { int64_t some = (channels); call; }                                            \
+        case 16: { enum { width = 16 }; call; break; }                                           \
+        case 8: { enum { width = 8 }; call; break; }                                             \
+        case 4: { enum { width = 4 }; call; break; }                                             \
+        default: { int64_t width = (channels); call; }                                           \
         }                                                                                        \
     } while (0)
 
@@ -171,10 +171,10 @@ static void load(const plan *s, const tile *t, const float *x, float *rows)
     if (t->channels < s->lanes) memset(rows, 0, (size_t)s->row * sizeof *rows);
     memset(rows + n * s->lanes, 0, (size_t)(s->row - n * s->lanes) * sizeof *rows);
     x += t->first;
-    KNOWING(t->channels, read_rows(x, d, low, 1, some, s->lanes, rows));
+    UNROLL_CHANNELS(t->channels, read_rows(x, d, low, 1, width, s->lanes, rows));
     if (n > low)
-        KNOWING(t->channels, read_rows(x + low * d, d, n - low, -1, some, s->lanes,
-                                       rows + low * s->lanes));
+        UNROLL_CHANNELS(t->channels, read_rows(x + low * d, d, n - low, -1, width, s->lanes,
+                                               rows + low * s->lanes));
 }
 
 /* Writes y [n,d] from the rows and others of circle_merge. */
@@ -182,10 +182,11 @@ static void deliver(const plan *s, const tile *t, const scratch *w, float *y)
 {
     int64_t n = s->p.n, d = s->p.d, middle = s->p.half / 2, low = n < middle ? n : middle;
     y += t->first;
-    KNOWING(t->channels, write_rows(w->rows, w->others, s->lanes, low, 1, some, y, d));
+    UNROLL_CHANNELS(t->channels, write_rows(w->rows, w->others, s->lanes, low, 1, width, y, d));
     if (n > low)
-        KNOWING(t->channels, write_rows(w->rows + low * s->lanes, w->others + low * s->lanes,
-                                        s->lanes, n - low, -1, some, y + low * d, d));
+        UNROLL_CHANNELS(t->channels,
+                        write_rows(w->rows + low * s->lanes, w->others + low * s->lanes, s->lanes,
+                                   n - low, -1, width, y + low * d, d));
 }
 
 /* ---- Coefficients ---------------------------------------------------------------------------- */
@@ -262,7 +263,7 @@ static const float *spectrum(const plan *s, const tile *t, const scratch *w, con
 {
     float *to = a->cache ? a->cache + t->first / s->lanes * s->block : w->spectrum;
     if (a->cache && a->cached) return to;
-    KNOWING(t->channels, read_response(s, some, a->coef + t->first, to));
+    UNROLL_CHANNELS(t->channels, read_response(s, width, a->coef + t->first, to));
     if (!s->p.causal) return to;
     circle_merge(&s->c, to, w->rows, w->others);
     window(s, w, 1, 2);
@@ -279,7 +280,7 @@ static void gradient(const plan *s, const tile *t, const scratch *w, float *dcoe
         window(s, w, 1, 2);
         circle_split(&s->c, w->rows, w->sum);
     }
-    KNOWING(t->channels, write_gradient(s, some, w->sum, dcoef + t->first));
+    UNROLL_CHANNELS(t->channels, write_gradient(s, width, w->sum, dcoef + t->first));
 }
 
 /* ---- Application ----------------------------------------------------------------------------- */
@@ -376,7 +377,7 @@ static void dense_tiles(void *user, int64_t begin, int64_t end, int thread)
     int64_t     n = s->p.n;
     for (int64_t number = begin; number < end; number++) {
         tile t = tile_of(s, number);
-        KNOWING(t.channels, read_response(s, some, j->a->coef + t.first, w.spectrum));
+        UNROLL_CHANNELS(t.channels, read_response(s, width, j->a->coef + t.first, w.spectrum));
         circle_merge(&s->c, w.spectrum, w.rows, w.others);
         for (int64_t c = 0; c < t.channels; c++)
             for (int64_t i = 0; i < n; i++)

@@ -12,10 +12,11 @@
 #include "../common/size.h"
 #include "fft.h"
 
-#define PATH     4096
-#define LOCK_TRIES 60000 /* times 10 ms that it waits for another process to measure: 10 minutes */
-#define SMALL    2048  /* lengths up to this one are measured whatever their factors */
-#define LARGE    ((int64_t)1 << 20) /* measuring takes 16 s at this length, and longer ones more */
+#define PATH            4096
+#define LOCK_TRIES      60000 /* waits of 10 ms for another process that measures: 10 minutes */
+#define ALWAYS_MEASURED 2048  /* lengths up to this one are measured whatever their factors */
+/* measuring takes 16 s at this length, and longer ones more */
+#define MAX_MEASURED    ((int64_t)1 << 20)
 
 /* FFTW has one planner per process, which is not thread-safe; executing a plan is. */
 static pthread_mutex_t planner = PTHREAD_MUTEX_INITIALIZER;
@@ -102,8 +103,8 @@ static int wisdom_paths(const char *folder, char path[PATH], char guard[PATH])
 }
 
 /* Locks the open file. TL_ENOTFOUND: this file system has no locks. TL_EBACKEND: the file stayed
-** locked during all LOCK_TRIES. One measurement takes seconds (see LARGE), so the process that
-** holds the lock is most likely stopped. */
+** locked during all LOCK_TRIES. One measurement takes seconds (see MAX_MEASURED), so the process
+** that holds the lock is most likely stopped. */
 static tl_status wisdom_lock(const tl_host *h, int lock, const char *guard)
 {
     const struct timespec pause = {0, 10 * 1000000};
@@ -149,10 +150,13 @@ static tl_status measured(const tl_host *h, const request *r, fftwf_plan *out_pl
 
 /* ---- Plans ----------------------------------------------------------------------------------- */
 
-/* Whether a length is measured: at one above LARGE, or with a factor above 7, FFTW may take minutes
-** (169 s at 1,048,577). The rule does not depend on a clock, so that a repeated run has the same
-** plans. */
-static int worth_measuring(int64_t n) { return n <= SMALL || (n <= LARGE && good_size(n) == n); }
+/* Whether a length is measured: at one above MAX_MEASURED, or with a factor above 7, FFTW may take
+** minutes (169 s at 1,048,577). The rule does not depend on a clock, so that a repeated run has the
+** same plans. */
+static int worth_measuring(int64_t n)
+{
+    return n <= ALWAYS_MEASURED || (n <= MAX_MEASURED && good_size(n) == n);
+}
 
 tl_status fft_plan(const tl_host *h, tl_transform_kind kind, int64_t n, int measure,
                    fftwf_plan *out_plan)

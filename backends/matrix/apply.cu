@@ -8,7 +8,7 @@
 #include "../common/apply.cuh"
 #include "tiles.cuh"
 
-#define MOST_ROWS 256
+#define MAX_ROWS 256
 /* Words of a channel of x: 32 pairs of rows of 8 sequences, and 2 that spread channels over banks;
 ** floats of a channel of y: 64 rows, likewise. */
 #define XLINE 258
@@ -23,8 +23,8 @@ typedef struct pairs {
 /* The windows of all blocks are inside, at multiples of 4. */
 static pairs pairs_of(const band *t)
 {
-    int base = -(int)ceiling(MOST_ROWS + 2 * CHUNK - (int64_t)t->first, CHUNK) * CHUNK;
-    return pairs{ceiling((int64_t)t->last - base + MOST_ROWS + 2 * CHUNK, CHUNK) * CHUNK, base};
+    int base = -(int)ceiling(MAX_ROWS + 2 * CHUNK - (int64_t)t->first, CHUNK) * CHUNK;
+    return pairs{ceiling((int64_t)t->last - base + MAX_ROWS + 2 * CHUNK, CHUNK) * CHUNK, base};
 }
 
 /* lags: the rows of coef */
@@ -51,7 +51,7 @@ static __global__ void make_pairs(pairs p, int64_t lags, int64_t zero, int sign,
 
 /* What a thread does, and where. */
 template <int COPIES, int CHANNELS> struct worker {
-    static const int ROWS = COPIES < 3 ? MOST_ROWS : MOST_ROWS / 2, TILES = ROWS / 16;
+    static const int ROWS = COPIES < 3 ? MAX_ROWS : MAX_ROWS / 2, TILES = ROWS / 16;
     static const int WORKERS = 32 * CHANNELS, QUARTERS = CHANNELS / 4, QUADS = (COPIES + 1) / 2;
     static const int RING = ROWS + 2 * CHUNK; /* the words of P that two chunks need together */
     static const int BYTES = 4 * COPIES * CHANNELS * (2 * RING + 2 * XLINE);

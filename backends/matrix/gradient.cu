@@ -8,10 +8,10 @@
 #include "../common/apply.cuh"
 #include "tiles.cuh"
 
-#define TILES     14             /* 16x8 tiles of G by lag: 8 (tile - 7) + row - column */
-#define LINE      72             /* words of 64 rows of 2 sequences; the 8 more spread banks */
-#define CHANNEL   (8 * LINE + 4) /* of 16 sequences */
-#define MOST_LAGS 128            /* of a warp: -64 .. 63 beside its chunk's, the first one empty */
+#define TILES    14             /* 16x8 tiles of G by lag: 8 (tile - 7) + row - column */
+#define LINE     72             /* words of 64 rows of 2 sequences; the 8 more spread banks */
+#define CHANNEL  (8 * LINE + 4) /* of 16 sequences */
+#define MAX_LAGS 128            /* of a warp: -64 .. 63 beside its chunk's, the first one empty */
 
 /* The chunk of lags that holds a lag. */
 static int chunk_of(int lag)
@@ -27,7 +27,7 @@ template <int COPIES, int CHANNELS> struct summer {
     float4 rx[4], ry[4];
 
     static const int QUARTERS = CHANNELS / 4, BUFFER = COPIES * CHANNELS * CHANNEL;
-    static const int RESULTS = 2 * CHANNELS * (TILES * 128 + MOST_LAGS);
+    static const int RESULTS = 2 * CHANNELS * (TILES * 128 + MAX_LAGS);
     static const int BYTES = 4 * (3 * BUFFER > RESULTS ? 3 * BUFFER : RESULTS);
 
     /* Loads chunk k of dy, unless it is before the first, and chunk k - delta of x to registers. */
@@ -91,7 +91,7 @@ template <int COPIES, int CHANNELS> struct summer {
         for (int i = 0; i < TILES && COPIES == 3; i++)
             for (int e = 0; e < 4; e++) sums[i][e] += parts[i][e];
     }
-    /* Sums the tiles along diagonals to out [2,MOST_LAGS,CHANNELS], in the order of the tiles. */
+    /* Sums the tiles along diagonals to out [2,MAX_LAGS,CHANNELS], in the order of the tiles. */
     __device__ void reduce(const float (&sums)[TILES][4], float *out) const
     {
         float *tiles = (float *)xs + warp * TILES * 128;
@@ -107,7 +107,7 @@ template <int COPIES, int CHANNELS> struct summer {
                     int row = lag - 8 * (i - 7) + column;
                     if (row >= 0 && row < 16) sum += tiles[i * 128 + row * 8 + column];
                 }
-            out[(warp / CHANNELS * MOST_LAGS + lag + 64) * CHANNELS + warp % CHANNELS] = sum;
+            out[(warp / CHANNELS * MAX_LAGS + lag + 64) * CHANNELS + warp % CHANNELS] = sum;
         }
         __syncthreads();
     }
@@ -150,23 +150,23 @@ static __global__ void __launch_bounds__(64 * CHANNELS)
     }
     float *out = (float *)shared + 2 * CHANNELS * TILES * 128;
     w.reduce(tiles, out);
-    for (int e = w.thread; e < 2 * MOST_LAGS * CHANNELS; e += 64 * CHANNELS) {
-        int c = w.c0 + e % CHANNELS, beside = e / CHANNELS % MOST_LAGS - 64;
-        int lag = (w.delta + e / CHANNELS / MOST_LAGS) * CHUNK + beside;
+    for (int e = w.thread; e < 2 * MAX_LAGS * CHANNELS; e += 64 * CHANNELS) {
+        int c = w.c0 + e % CHANNELS, beside = e / CHANNELS % MAX_LAGS - 64;
+        int lag = (w.delta + e / CHANNELS / MAX_LAGS) * CHUNK + beside;
         if (c < t.d && lag >= t.first && lag <= t.last)
             sums[((2 * part + (beside < 0)) * (t.last - t.first + 1) + lag - t.first) * t.d + c] =
                 out[e];
     }
 }
 
-#define ENOUGH 264 /* blocks that fill a GPU */
+#define BUSY_BLOCKS 264 /* blocks that fill a GPU */
 
 template <int COPIES, int CHANNELS>
 static tl_status run(tl_ctx *ctx, const band *t, const float *x, const float *dy, float *dcoef)
 {
     int low = chunk_of(t->first), couples = (chunk_of(t->last) + 1 - low + 2) / 2;
     int64_t groups = ceiling(t->d, CHANNELS), len = ((int64_t)t->last - t->first + 1) * t->d;
-    int parts = (int)clamp(ENOUGH / (groups * couples), 1, ceiling(t->b, 16));
+    int parts = (int)clamp(BUSY_BLOCKS / (groups * couples), 1, ceiling(t->b, 16));
     double *sums;
     tl_status st = gpu_alloc(ctx, (size_t)(2 * parts * len) * sizeof *sums, (void **)&sums);
     if (st != TL_OK) return st;

@@ -52,15 +52,15 @@ static int64_t matrix_gpu_auto_length(const tl_ctx *ctx, int causal, int *out_me
     return lengths[copies_of(ctx)] / (causal ? 1 : 2);
 }
 
-#define MOST (1 << 30) /* rows of T, and channels: places are of type int */
+#define MAX_SIZE (1 << 30) /* rows of T, and channels: places are of type int */
 
 static tl_status matrix_gpu_make(const tl_host *h, const tl_tno_problem *p, void **out_plan)
 {
     int64_t   lags;
     tl_status st = gpu_points(h, "matrix", p, &lags);
     if (st != TL_OK) return st;
-    if (p->n > MOST || p->d > MOST)
-        return h->fail(h, TL_EBACKEND, "matrix: at most %d rows and channels on a GPU", MOST);
+    if (p->n > MAX_SIZE || p->d > MAX_SIZE)
+        return h->fail(h, TL_EBACKEND, "matrix: at most %d rows and channels on a GPU", MAX_SIZE);
     plan *s = (plan *)gpu_plan(h, sizeof *s);
     if (!s) return TL_ENOMEM;
     int zero = p->causal ? 0 : (int)((lags - 1) / 2);

@@ -1,10 +1,10 @@
 /* avx2.c - compiles the kernel in 8 lanes for AVX2 with FMA; it runs if the processor has both. */
 #if defined(__AVX2__) && defined(__FMA__)
 
-#define LANES  8
-#define WIDEST 4 /* a butterfly of radix 8 exceeds 16 registers */
-#define KERNEL rac_avx2
-#define NAME   "avx2"
+#define LANES     8
+#define MAX_RADIX 4 /* a butterfly of radix 8 exceeds 16 registers */
+#define KERNEL    rac_avx2
+#define NAME      "avx2"
 
 static int supported(void)
 {

@@ -2,10 +2,10 @@
 ** cmake/rac.cmake lets the compiler use. */
 #if defined(__AVX512F__)
 
-#define LANES  16
-#define WIDEST 8
-#define KERNEL rac_avx512
-#define NAME   "avx512"
+#define LANES     16
+#define MAX_RADIX 8
+#define KERNEL    rac_avx512
+#define NAME      "avx512"
 
 static int supported(void)
 {

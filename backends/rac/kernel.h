@@ -1,5 +1,5 @@
 /* kernel.h - implements the transforms of rac.h for one instruction set. The file that includes it
-** defines LANES, WIDEST, KERNEL (the name of its rac_kernel), NAME and supported().
+** defines LANES, MAX_RADIX, KERNEL (the name of its rac_kernel), NAME and supported().
 **
 ** Functions marked INLINE receive their radix as a constant, so that the switches around them
 ** compile to one loop per radix. */
@@ -353,5 +353,5 @@ static void adjoints_complex(const rac_split *s, const float *spectrum, float *c
     if (dx) merge_root(FOLD, s, w.z, contiguous(dx[0]), contiguous(dx[1]));
 }
 
-const rac_kernel KERNEL = {NAME, LANES, WIDEST, supported, analyse, synthesise, apply, adjoints,
+const rac_kernel KERNEL = {NAME, LANES, MAX_RADIX, supported, analyse, synthesise, apply, adjoints,
                            apply_complex, adjoints_complex};

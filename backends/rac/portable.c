@@ -1,8 +1,8 @@
 /* portable.c - compiles the kernel in 4 lanes, which every current processor supports. */
-#define LANES  4
-#define WIDEST 4
-#define KERNEL rac_portable
-#define NAME   "portable"
+#define LANES     4
+#define MAX_RADIX 4
+#define KERNEL    rac_portable
+#define NAME      "portable"
 
 static int supported(void) { return 1; }
 

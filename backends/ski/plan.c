@@ -17,7 +17,7 @@
 #include "../common/tile.h"
 #include "ski.h"
 
-#define MOST 16777216 /* inducing points, or taps: keeps sizes below from overflowing */
+#define MAX_POINTS 16777216 /* inducing points, or taps: keeps sizes below from overflowing */
 
 /* Direct sums for A take r^2 products for a whole group at once; transforms work channel by
 ** channel. Up to this number of inducing points the former are faster, by measurement. */
@@ -63,8 +63,8 @@ static const char *refusal(const tl_tno_problem *p)
 {
     const tl_option_value *o = p->options;
     if (p->n > INT_MAX) return "it takes at most 2147483647 tokens";
-    if (o[INDUCING].i > MOST) return "it takes at most 16777216 inducing points";
-    if (o[TAPS].i > MOST) return "it takes at most 16777216 taps";
+    if (o[INDUCING].i > MAX_POINTS) return "it takes at most 16777216 inducing points";
+    if (o[TAPS].i > MAX_POINTS) return "it takes at most 16777216 taps";
     if (o[LAMBDA].f <= 0) return "lambda 0 puts every lag at 0: take one between 0 and 1";
     if (is(p, PARTS, "sparse") && o[TAPS].i == 0) return "parts=sparse with taps=0 leaves no terms";
     if (!o[AS_PUBLISHED].i) return NULL;

@@ -100,7 +100,7 @@ static int64_t run_end(const ski_plan *s, int64_t i, int64_t end)
     return i;
 }
 
-#define TOGETHER 4 /* groups summed at once: independent sums hide latency */
+#define GROUPS_AT_ONCE 4 /* groups summed at once: independent sums hide latency */
 
 /* z += W' x for tokens from..end-1 of some groups; x has rows of step floats. An addition to a sum
 ** has to wait for the one before it, so several groups take turns. */
@@ -108,7 +108,7 @@ static inline void gather(const ski_plan *s, int64_t from, int64_t end, const fl
                           int64_t step, int groups, int width, lanes *z)
 {
     for (int64_t i = from, next; i < end; i = next) {
-        lanes sum[TOGETHER][WIDTH] = {{{0}}};
+        lanes sum[GROUPS_AT_ONCE][WIDTH] = {{{0}}};
         next = run_end(s, i, end);
         for (int64_t k = i; k < next; k++)
             for (int g = 0; g < groups; g++) {
@@ -125,10 +125,10 @@ static inline void gather(const ski_plan *s, int64_t from, int64_t end, const fl
 static void gather_some(const ski_plan *s, int64_t first, int64_t end, const float *x,
                         int64_t step, int groups, lanes *z)
 {
-    if (groups == TOGETHER && s->width == 2)
-        gather(s, first, end, x, step, TOGETHER, 2, z);
-    else if (groups == TOGETHER)
-        gather(s, first, end, x, step, TOGETHER, WIDTH, z);
+    if (groups == GROUPS_AT_ONCE && s->width == 2)
+        gather(s, first, end, x, step, GROUPS_AT_ONCE, 2, z);
+    else if (groups == GROUPS_AT_ONCE)
+        gather(s, first, end, x, step, GROUPS_AT_ONCE, WIDTH, z);
     else if (s->width == 2)
         gather(s, first, end, x, step, 1, 2, z);
     else
@@ -171,8 +171,9 @@ void ski_gather(const ski_work *w, const float *x, int64_t first, int64_t count,
     int64_t         whole = w->channels / LANES, g = 0, left = w->channels % LANES;
     const float    *rows = x + first * s->d;
     lanes           part[BLOCK];
-    for (; g + TOGETHER <= whole; g += TOGETHER)
-        gather_some(s, first, first + count, rows + g * LANES, s->d, TOGETHER, z + g * s->stride);
+    for (; g + GROUPS_AT_ONCE <= whole; g += GROUPS_AT_ONCE)
+        gather_some(s, first, first + count, rows + g * LANES, s->d, GROUPS_AT_ONCE,
+                    z + g * s->stride);
     for (; g < whole; g++)
         gather_some(s, first, first + count, rows + g * LANES, s->d, 1, z + g * s->stride);
     if (!left) return;

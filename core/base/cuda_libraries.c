@@ -11,7 +11,7 @@
 
 #include "base/shared.h"
 
-#define DEEPEST 8 /* libraries of libraries, and libraries of one object */
+#define MAX_DEPTH 8 /* libraries of libraries, and libraries of one object */
 
 static void *load(const char *path, int depth, char *reason, size_t size);
 
@@ -122,7 +122,7 @@ static void *load(const char *path, int depth, char *reason, size_t size)
         const char *why = dlerror();
         (void)snprintf(reason, size, "%s", why ? why : "it cannot be opened");
         if (!is_missing(reason, name, sizeof name)) return NULL;
-        if (i == DEEPEST || depth == DEEPEST || !load_missing(name, depth + 1)) break;
+        if (i == MAX_DEPTH || depth == MAX_DEPTH || !load_missing(name, depth + 1)) break;
     }
     size_t len = strlen(reason);
     (void)snprintf(reason + len, size - len, ", neither beside PyTorch nor in a CUDA toolkit "

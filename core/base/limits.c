@@ -6,12 +6,12 @@
 #include "base/limits.h"
 #include "toeplab.h"
 
-#define LONGEST 4096 /* of a path */
+#define MAX_PATH_BYTES 4096 /* of a path */
 
 /* Reads up to two integers from a file, and returns how many there are; "max" is none. */
 static int numbers(const char *folder, const char *file, long long *first, long long *second)
 {
-    char path[LONGEST + 64];
+    char path[MAX_PATH_BYTES + 64];
     (void)snprintf(path, sizeof path, "%s/%s", folder, file);
     FILE *f = fopen(path, "re");
     int   count = f ? fscanf(f, "%lld %lld", first, second) : 0;
@@ -23,7 +23,7 @@ static int numbers(const char *folder, const char *file, long long *first, long 
 ** lists the bytes of the group alone first. */
 static double cached(const char *folder)
 {
-    char      path[LONGEST + 64], name[64];
+    char      path[MAX_PATH_BYTES + 64], name[64];
     long long bytes, active = 0, inactive = 0;
     (void)snprintf(path, sizeof path, "%s/memory.stat", folder);
     FILE *f = fopen(path, "re");
@@ -58,7 +58,7 @@ static void read_group(const char *folder, tl_limits *l)
 tl_limits tl_limits_of(const char *list, const char *mount)
 {
     tl_limits limits = {INFINITY, INFINITY};
-    char      line[LONGEST], folder[LONGEST];
+    char      line[MAX_PATH_BYTES], folder[MAX_PATH_BYTES];
     FILE     *f = fopen(list, "re");
     while (f && fgets(line, sizeof line, f)) {
         char *names = strchr(line, ':'), *path = names ? strchr(names + 1, ':') : NULL;

@@ -12,12 +12,12 @@
 
 #include "base/memory.h"
 
-#define HEADER    TL_ALIGNED /* bytes before each block and each slab */
-#define LEAST     256 /* a smaller remainder stays with its block */
-#define SMALL     (256u << 10)
-#define HUGE_PAGE ((size_t)2 << 20)
-#define CLASSES   (8 * 64)
-#define LOOKS     16 /* blocks of a list that a search compares */
+#define HEADER          TL_ALIGNED /* bytes before each block and each slab */
+#define MIN_BLOCK_BYTES 256 /* a smaller remainder stays with its block */
+#define SMALL_BYTES     (256u << 10)
+#define HUGE_PAGE       ((size_t)2 << 20)
+#define CLASSES         (8 * 64)
+#define MAX_COMPARED    16 /* blocks of a list that a search compares */
 
 typedef struct block {
     size_t        bytes;       /* including its header */
@@ -99,7 +99,7 @@ static void block_take(pool *p, block *b)
 /* Shrinks b to bytes and frees the rest. */
 static void block_split(pool *p, block *b, size_t bytes)
 {
-    if (b->bytes - bytes < LEAST) return;
+    if (b->bytes - bytes < MIN_BLOCK_BYTES) return;
     block *rest = (block *)((char *)b + bytes), *follower = after(b);
     *rest = (block){.bytes = b->bytes - bytes, .before = b, .home = p, .final = b->final};
     if (follower) follower->before = rest;
@@ -134,7 +134,7 @@ static block *find_free(pool *p, size_t bytes)
     block *best = NULL;
     for (block **list = list_of(p, bytes); !best && list < p->free + CLASSES; list++) {
         block *b = *list;
-        for (int i = 0; b && i < LOOKS; i++, b = b->next)
+        for (int i = 0; b && i < MAX_COMPARED; i++, b = b->next)
             if (b->bytes >= bytes && (!best || b->bytes < best->bytes)) best = b;
     }
     return best;
@@ -211,7 +211,7 @@ void tl_memory_close(tl_ctx *ctx)
 static block *take_block(tl_ctx *ctx, size_t bytes)
 {
     tl_cache *c = ctx->cache;
-    pool     *p = bytes < SMALL ? &c->small : &c->large;
+    pool     *p = bytes < SMALL_BYTES ? &c->small : &c->large;
     block    *b;
     if (!REUSE) {
         b = from_system(c, bytes);
@@ -240,7 +240,7 @@ void *tl_alloc(tl_ctx *ctx, size_t bytes)
         goto fail;
     }
     size_t whole = (bytes + HEADER + HEADER - 1) / HEADER * HEADER;
-    block *b = take_block(ctx, whole < LEAST ? LEAST : whole);
+    block *b = take_block(ctx, whole < MIN_BLOCK_BYTES ? MIN_BLOCK_BYTES : whole);
     if (!b) goto fail;
     c->info.cached -= b->bytes;
     c->info.live += b->bytes;

@@ -1,7 +1,7 @@
 /* threads.c - the engine's parallel loop, run by a pool of threads.
 **
 ** An idle thread first spins for a few microseconds, because the next loop of a training step
-** mostly follows at once. Then it yields between looks for about a millisecond, because waking a
+** mostly follows at once. Then it yields between polls for about a millisecond, because waking a
 ** sleeping thread costs as much as a small loop. Then it sleeps. OpenMP's runtimes spin for
 ** milliseconds without yielding, which made a step many times slower on a machine whose
 ** processors are shared.
@@ -21,8 +21,8 @@
 
 #include "base/threads.h"
 
-#define SPINS 2000 /* looks before the thread yields: 20 to 40 microseconds */
-#define LOOKS 4000 /* looks before it sleeps */
+#define SPIN_POLLS 2000 /* polls before the thread yields: 20 to 40 microseconds */
+#define MAX_POLLS  4000 /* polls before it sleeps */
 
 typedef struct job {
     tl_body body;
@@ -52,9 +52,9 @@ struct tl_pool {
     worker          workers[];
 };
 
-static void spin_pause(int looks)
+static void spin_pause(int polls)
 {
-    if (looks >= SPINS) (void)sched_yield();
+    if (polls >= SPIN_POLLS) (void)sched_yield();
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
 #endif
@@ -68,7 +68,8 @@ static void job_run(const job *j, int64_t t)
 static int worker_await(worker *w)
 {
     int state = IDLE;
-    for (int i = 0; i < LOOKS && state == IDLE; i++, spin_pause(i)) state = atomic_load(&w->state);
+    for (int i = 0; i < MAX_POLLS && state == IDLE; i++, spin_pause(i))
+        state = atomic_load(&w->state);
     if (state == IDLE) {
         pthread_mutex_lock(&w->lock);
         while ((state = atomic_load(&w->state)) == IDLE) pthread_cond_wait(&w->wake, &w->lock);
@@ -107,7 +108,7 @@ static int pool_forked(const struct tl_pool *pool) { return pool->process != get
 /* Waits until the workers have finished their parts. */
 static void pool_await(struct tl_pool *pool)
 {
-    for (int i = 0; i < LOOKS && atomic_load(&pool->pending) > 0; i++) spin_pause(i);
+    for (int i = 0; i < MAX_POLLS && atomic_load(&pool->pending) > 0; i++) spin_pause(i);
     if (atomic_load(&pool->pending) > 0) {
         pthread_mutex_lock(&pool->lock);
         while (atomic_load(&pool->pending) > 0) pthread_cond_wait(&pool->done, &pool->lock);

@@ -20,10 +20,10 @@
 #include "images/contours.h"
 #include "images/draw.h"
 
-#define TRIES       3   /* of a segment */
-#define FREE        76  /* the largest mask that counts as free: 0.3 of 255 */
-#define LEAST       0.01 /* the share of free pixels below which no distractor is tried */
-#define NEGLIGIBLE  1e-12 /* the weight of a turn that is never taken */
+#define SEGMENT_TRIES  3
+#define MAX_FREE_MASK  76   /* the largest mask that counts as free: 0.3 of 255 */
+#define MIN_FREE_SHARE 0.01 /* the share of free pixels below which no distractor is tried */
+#define NEGLIGIBLE     1e-12 /* the weight of a turn that is never taken */
 
 /* A mask of k is a float32 of k / 255 in the published generator. */
 static double occupied(int k) { return (double)(float)(k / 255.0); }
@@ -282,7 +282,7 @@ static int extend(tl_field *f, tl_contour *contour)
     memcpy(contour->pivot, pivot, sizeof pivot);
     double total = candidate_weights(f, contour, sums);
     if (total < 1e-4) return 0;
-    for (int try = 0; try < TRIES; try++) {
+    for (int try = 0; try < SEGMENT_TRIES; try++) {
         double target = tl_random_unit(f->stream) * total;
         int c = 0;
         while (sums[c] <= target && sums[c] < total) c++;
@@ -334,13 +334,13 @@ static int central_tail(tl_field *f, int way, int tail[2])
 static int begin_pair(tl_field *f, tl_contour pair[2])
 {
     int tail[2], second[2], good = 0;
-    for (int try = 0; try < TRIES && !good; try++) {
+    for (int try = 0; try < SEGMENT_TRIES && !good; try++) {
         int way = draw_way(f);
         if (!central_tail(f, way, tail)) return 0;
         good = begin(f, &pair[0], way, tail);
     }
     if (!good) return 0;
-    for (int try = 0; try < TRIES; try++) {
+    for (int try = 0; try < SEGMENT_TRIES; try++) {
         int way = draw_way(f), distance = f->segments->style->seed_distance;
         double angle = (double)tl_random_below(f->stream, 360) * TL_PI / 180;
         second[0] = (int)rint(tail[0] + distance * sin(angle));
@@ -387,7 +387,7 @@ static int64_t find_tails(tl_field *f, int way)
         for (int r = top; r < bottom; r++) {
             const uint8_t *mask = f->mask + (r + down) * window;
             uint8_t *taken = f->taken + r * window;
-            for (int c = first; c < end; c++) taken[c] |= mask[c + right] > FREE;
+            for (int c = first; c < end; c++) taken[c] |= mask[c + right] > MAX_FREE_MASK;
         }
     }
     for (int64_t i = 0; i < area; i++) left += !f->taken[i];
@@ -398,14 +398,14 @@ static int64_t find_tails(tl_field *f, int way)
 static int crowded(const tl_field *f)
 {
     int64_t window = f->segments->style->window, free = 0;
-    for (int64_t i = 0; i < window * window; i++) free += f->mask[i] <= FREE;
-    return (double)free / (double)(window * window) < LEAST;
+    for (int64_t i = 0; i < window * window; i++) free += f->mask[i] <= MAX_FREE_MASK;
+    return (double)free / (double)(window * window) < MIN_FREE_SHARE;
 }
 
 static int begin_distractor(tl_field *f, tl_contour *contour)
 {
     if (crowded(f)) return 0;
-    for (int try = 0; try < TRIES; try++) {
+    for (int try = 0; try < SEGMENT_TRIES; try++) {
         int way = draw_way(f), window = f->segments->style->window;
         int64_t tails = f->segments->footprints[way].size ? find_tails(f, way) : 0, at = 0;
         if (tails == 0) return 0;

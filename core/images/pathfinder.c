@@ -14,10 +14,10 @@
 #include "images/draw.h"
 #include "images/images.h"
 
-#define BLOCKS 32            /* bits of the stream position within one image */
-#define MOST   ((int64_t)1 << 31)
-#define TRIES  5             /* of a distractor */
-#define SUPPORT 4            /* pixels by which scaling widens a disk */
+#define BLOCKS           32 /* bits of the stream position within one image */
+#define MAX_IMAGES       ((int64_t)1 << 31)
+#define DISTRACTOR_TRIES 5
+#define SUPPORT          4 /* pixels by which scaling widens a disk */
 
 /* The settings of Long Range Arena for contours of 14 segments. At 32x32 the published generator
 ** draws distractors brighter than the two contours. */
@@ -78,7 +78,7 @@ static void compose(tl_field *f, scene *s)
         do {
             grown = tl_grow_distractor(f, &s->distractor[s->distractors]);
             s->facts[TL_FACT_TRIES]++;
-        } while (grown != TL_GROWN && ++try < TRIES);
+        } while (grown != TL_GROWN && ++try < DISTRACTOR_TRIES);
         s->distractors += grown == TL_GROWN;
     }
     int first = (int)tl_random_below(f->stream, 2), last = s->label ? first : 1 - first;
@@ -245,7 +245,7 @@ static tl_status pathfinder_check(tl_ctx *ctx, const tl_pathfinder *o, const tl_
     if (!*out_style)
         return tl_fail(ctx, TL_EINVAL, "pathfinder: size is %lld, not 32, 64, 128 or 256",
                        (long long)o->size);
-    if (o->count < 1 || o->count > MOST || o->first < 0 || o->first > MOST - o->count)
+    if (o->count < 1 || o->count > MAX_IMAGES || o->first < 0 || o->first > MAX_IMAGES - o->count)
         return tl_fail(ctx, TL_EINVAL, "pathfinder: first %lld or count %lld is out of range",
                        (long long)o->first, (long long)o->count);
     return TL_OK;

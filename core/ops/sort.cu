@@ -4,8 +4,8 @@
 #include "ops/sort.cuh"
 #include "ops/sort.h"
 
-#define TILE       THREADS
-#define MOST_PARTS 256
+#define TILE      THREADS
+#define MAX_PARTS 256
 
 /* ---- The sort -------------------------------------------------------------------------------- */
 
@@ -94,7 +94,7 @@ static __global__ void move_digits(const uint32_t *keys, const int32_t *position
 static int parts_of(int64_t n)
 {
     int64_t tiles = (n + TILE - 1) / TILE;
-    return tiles < MOST_PARTS ? (int)tiles : MOST_PARTS;
+    return tiles < MAX_PARTS ? (int)tiles : MAX_PARTS;
 }
 
 int64_t gpu_sort_words(int64_t rows, int64_t n)

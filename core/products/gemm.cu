@@ -30,7 +30,7 @@ static __global__ void dots(const float *a, const float *b, float beta, float *c
         c[blockIdx.x] = (float)(sum + (beta != 0 ? (double)(beta * c[blockIdx.x]) : 0));
 }
 
-#define MOST_AT_ONCE 32768 /* matrices per call */
+#define MAX_MATRICES 32768 /* matrices per call */
 
 static inline int64_t at_least_1(int64_t size) { return size > 0 ? size : 1; }
 
@@ -50,8 +50,8 @@ static tl_status multiply(tl_ctx *ctx, const product *p)
                     p->c, k);
         return launched(ctx, "matrix product");
     }
-    for (int64_t first = 0; first < p->count; first += MOST_AT_ONCE) {
-        int64_t left = p->count - first, count = left < MOST_AT_ONCE ? left : MOST_AT_ONCE;
+    for (int64_t first = 0; first < p->count; first += MAX_MATRICES) {
+        int64_t left = p->count - first, count = left < MAX_MATRICES ? left : MAX_MATRICES;
         cublasStatus_t st = cublasGemmStridedBatchedEx(
             gpu_of(ctx)->blas, p->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N,
             p->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N, (int)n, (int)m, (int)k, &one,

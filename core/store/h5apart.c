@@ -30,11 +30,11 @@
 ** processes may be using the machine. */
 #define SECONDS        3
 #define BYTES_A_SECOND 5000000u
-#define CLOCK_FACTOR       20
-/* The child may allocate SPACE bytes plus MOST_TIMES the size of the file: deflate compresses a
-** chunk up to a thousandfold, and HDF5 copies it. */
-#define SPACE      ((rlim_t)256 << 20)
-#define MOST_TIMES 6000
+#define CLOCK_FACTOR   20
+/* The child may allocate BASE_BYTES plus MAX_EXPANSION times the size of the file: deflate
+** compresses a chunk up to a thousandfold, and HDF5 copies it. */
+#define BASE_BYTES    ((rlim_t)256 << 20)
+#define MAX_EXPANSION 6000
 
 enum { OPEN, CHILD, ATTR, READ };
 
@@ -115,7 +115,7 @@ static void restrict_child(int fd, size_t bytes)
     (void)sigprocmask(SIG_SETMASK, &set, NULL);
     (void)setrlimit(RLIMIT_CORE, &none);
     space.rlim_cur = space.rlim_max =
-        (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + SPACE + MOST_TIMES * (rlim_t)bytes;
+        (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + BASE_BYTES + MAX_EXPANSION * (rlim_t)bytes;
     if (pages) (void)setrlimit(RLIMIT_AS, &space);
 }
 

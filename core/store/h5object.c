@@ -9,7 +9,7 @@
 #include "base/memory.h"
 #include "store/h5.h"
 
-#define DEEPEST 100 /* nested groups */
+#define MAX_DEPTH 100 /* nested groups */
 
 /* ---- The image ------------------------------------------------------------------------------- */
 
@@ -135,9 +135,9 @@ tl_status tl_h5_get(tl_h5 *f, const char *name, H5I_type_t type, hid_t *out_obje
     char *path = plain_path(name, &depth);
     tl_h5_quiet();
     if (!path) return tl_fail(f->ctx, TL_ENOMEM, "out of memory");
-    tl_status st = depth <= DEEPEST ? open_path(f, path, &object)
+    tl_status st = depth <= MAX_DEPTH ? open_path(f, path, &object)
                                     : tl_fail(f->ctx, TL_ECORRUPT, "%s: '%.60s...' is more than %d "
-                                              "groups deep", f->path, path, DEEPEST);
+                                              "groups deep", f->path, path, MAX_DEPTH);
     if (st == TL_OK && type != H5I_BADID && H5Iget_type(object) != type)
         st = tl_fail(f->ctx, TL_EINVAL, "%s: '%s' is not a %s", f->path, name,
                      type == H5I_GROUP ? "group" : "dataset");

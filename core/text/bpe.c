@@ -10,10 +10,10 @@
 #include "text/bpe.h"
 #include "text/utf8.h"
 
-#define NONE          INT32_MAX
-#define LONGEST_PIECE ((size_t)1 << 28)
-#define LONGEST_WORD  64        /* longest piece, in bytes, that the cache of words holds */
-#define MOST_WORDS    (1 << 17) /* entries of that cache; when it is full, it is cleared */
+#define NONE             INT32_MAX
+#define MAX_PIECE_BYTES  ((size_t)1 << 28)
+#define MAX_WORD_BYTES   64        /* longest piece, in bytes, that the cache of words holds */
+#define MAX_CACHED_WORDS (1 << 17) /* entries of that cache; when it is full, it is cleared */
 
 struct tl_bpe_part { /* one token of a piece, linked to its neighbours */
     int32_t token;
@@ -176,7 +176,7 @@ static void bpe_join(tl_bpe *b, size_t *queued, int32_t place)
 static tl_status bpe_encode_piece(tl_bpe *b, const char *piece, size_t bytes)
 {
     size_t queued = 0;
-    if (bytes > LONGEST_PIECE)
+    if (bytes > MAX_PIECE_BYTES)
         return tl_fail(b->ctx, TL_EINVAL, "%zu bytes without a boundary: this is not text", bytes);
     tl_status st = tl_grow(b->ctx, &b->parts, &b->parts_cap, bytes, sizeof *b->parts);
     /* each of at most bytes - 1 joins queues 2 more entries */
@@ -226,8 +226,8 @@ static tl_status bpe_put_piece(void *user, const char *piece, size_t bytes)
     int32_t word;
     tl_encoder *e = user;
     tl_bpe *b = e->vocab->state;
-    if (bytes > LONGEST_WORD) return bpe_put_long_piece(e, b, piece, bytes);
-    if (b->words.count >= MOST_WORDS) bpe_clear_cache(b);
+    if (bytes > MAX_WORD_BYTES) return bpe_put_long_piece(e, b, piece, bytes);
+    if (b->words.count >= MAX_CACHED_WORDS) bpe_clear_cache(b);
     int32_t known = b->words.count;
     tl_status st =
         tl_grow(b->ctx, &b->places, &b->places_cap, (size_t)known + 2, sizeof *b->places);

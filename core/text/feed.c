@@ -4,7 +4,7 @@
 #include "base/memory.h"
 #include "text/feed.h"
 
-#define LONGEST ((size_t)64 << 20) /* most bytes buffered without a place to cut */
+#define MAX_BUFFERED_BYTES ((size_t)64 << 20) /* most bytes buffered without a place to cut */
 
 /* Appends text to the unprocessed rest of earlier parts. */
 static tl_status feed_append(tl_feed *f, const char *text, size_t bytes)
@@ -41,7 +41,7 @@ tl_status tl_feed_part(tl_feed *f, const char *text, size_t bytes, int last, tl_
     if (f->ended || f->failed)
         return tl_fail(f->ctx, TL_EINVAL, "the text has ended, or a part of it was refused");
     tl_status st = feed_run(f, text, bytes, last, take, user);
-    if (st == TL_OK && f->bytes > LONGEST)
+    if (st == TL_OK && f->bytes > MAX_BUFFERED_BYTES)
         st = tl_fail(f->ctx, TL_ECORRUPT,
                      "%zu bytes from offset %llu on have no place to cut: "
                      "this is not text",

@@ -18,12 +18,13 @@
 #include "engine/tensor.h"
 #include "text/ngram.h"
 
-#define ABSENT (-1)
-#define MOST   5 /* counts from here on are tallied together */
+#define ABSENT    (-1)
+#define MAX_COUNT 5 /* counts from here on are tallied together */
 
 typedef struct tally { /* of the tokens that follow a context */
     uint64_t sum;
-    uint64_t kinds[MOST + 1]; /* how many tokens have the count of the place; the last: or more */
+    /* how many tokens have the count of the place; the last: or more */
+    uint64_t kinds[MAX_COUNT + 1];
 } tally;
 
 typedef struct count { /* of a token in the group and the part of it that were seen last */
@@ -111,10 +112,10 @@ static tally count_group(const model *m, uint32_t first, uint32_t end, int k)
         if (new)
             *c = (count){.group = end};
         else
-            t.kinds[c->count < MOST ? c->count : MOST]--;
+            t.kinds[c->count < MAX_COUNT ? c->count : MAX_COUNT]--;
         c->part = part;
         c->count++;
-        t.kinds[c->count < MOST ? c->count : MOST]++;
+        t.kinds[c->count < MAX_COUNT ? c->count : MAX_COUNT]++;
         t.sum++;
     }
     return t;
@@ -142,7 +143,7 @@ static void apply_group(const model *m, uint32_t first, uint32_t end, int k, con
     tally t = count_group(m, first, end, k);
     if (!t.sum) return;
     double kept = d[1] * (double)t.kinds[1] + d[2] * (double)t.kinds[2] +
-                  d[3] * (double)(t.kinds[3] + t.kinds[4] + t.kinds[MOST]);
+                  d[3] * (double)(t.kinds[3] + t.kinds[4] + t.kinds[MAX_COUNT]);
     for (; i < end; i++) {
         if (m->sorted[i] < m->learnt) continue;
         const count *c = &m->counts[token(m, m->sorted[i], 0)];
@@ -154,14 +155,14 @@ static void apply_group(const model *m, uint32_t first, uint32_t end, int k, con
 
 static void level(const model *m, int k)
 {
-    uint64_t kinds[MOST + 1] = {0};
+    uint64_t kinds[MAX_COUNT + 1] = {0};
     double d[4] = {0};
     memset(m->counts, 0, (size_t)m->v * sizeof *m->counts);
     for (uint32_t first = 0, end; first < m->rows; first = end) {
         end = group_end(m, first, k);
         if (!has_context(m, m->sorted[first], k)) continue;
         tally t = count_group(m, first, end, k);
-        for (int j = 1; j < MOST; j++) kinds[j] += t.kinds[j];
+        for (int j = 1; j < MAX_COUNT; j++) kinds[j] += t.kinds[j];
     }
     discounts(kinds, d);
     memset(m->counts, 0, (size_t)m->v * sizeof *m->counts);

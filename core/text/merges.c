@@ -13,7 +13,7 @@
 #include "text/bpe.h"
 #include "text/json.h"
 
-#define MOST_TOKENS  (1 << 24)
+#define MAX_TOKENS   (1 << 24)
 #define FAIRSEQ_HEAD 4 /* <s> <pad> </s> <unk> */
 #define FAIRSEQ_EOS  2
 
@@ -82,7 +82,7 @@ static tl_status read_merge(loader *l, const lines *s)
                            token[i] < -1 ? "not in GPT-2's alphabet of bytes"
                                          : "not a token of an earlier line");
     }
-    if (l->bpe->tokens.count >= MOST_TOKENS)
+    if (l->bpe->tokens.count >= MAX_TOKENS)
         return tl_fail(l->ctx, TL_ECORRUPT, "%s:%d: too many merges", s->path, s->number);
     tl_status st = tl_bpe_merge(l->bpe, token[0], token[1], &old);
     if (st == TL_OK && old >= 0)
@@ -151,7 +151,7 @@ static tl_status encoder_entry(void *user, const char *key, size_t bytes, int64_
         if (st == TL_OK) st = set_id(l, token, -1);
     }
     if (st != TL_OK) return st;
-    if (value < 0 || value >= MOST_TOKENS)
+    if (value < 0 || value >= MAX_TOKENS)
         return tl_fail(l->ctx, TL_ECORRUPT, "%s: the id of '%.60s' is %lld", l->encoder, key,
                        (long long)value);
     if (l->bpe->ids[token] >= 0)

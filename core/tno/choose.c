@@ -26,9 +26,9 @@
 #define LINE       1000  /* bytes of a stored choice at most */
 #define CHANNELS   64    /* at most, per thread: more would take longer and not change the choice */
 /* On a device: */
-#define NEAR       4     /* lengths within this factor of the form's are measured */
-#define TOKENS     16384 /* positions of a measurement */
-#define WIDTH      512   /* channels of a measurement, at most */
+#define LENGTH_FACTOR 4     /* lengths within this factor of the form's are measured */
+#define TOKENS        16384 /* positions of a measurement */
+#define WIDTH         512   /* channels of a measurement, at most */
 
 /* Up to DIRECT positions, where speed hardly counts, only those that add the terms of each output
 ** by themselves: a transform errs relative to the largest values of the row. */
@@ -264,7 +264,7 @@ static tl_status choose_by_time(tl_ctx *ctx, const tl_tno_problem *p, const char
 static tl_status choose_on_device(tl_ctx *ctx, const tl_tno_problem *p, const char **out_name)
 {
     forms f = forms_of(ctx, p);
-    int   near = p->n > f.length / NEAR && p->n <= f.length * NEAR;
+    int   near = p->n > f.length / LENGTH_FACTOR && p->n <= f.length * LENGTH_FACTOR;
     if (f.measure && near && f.usual && !ctx->capture) {
         if (choose_by_time(ctx, p, out_name) == TL_OK) return TL_OK;
         ctx->message[0] = 0;

@@ -209,8 +209,8 @@ const void *glue_elements(lua_State *L, tl_tensor *t)
     return NULL;
 }
 
-#define SPARE   16384 /* tensors that may be garbage, however small the heap is: some MiB */
-#define PER_KIB 4     /* the same for each KiB of the heap that a collection traverses */
+#define MIN_GARBAGE 16384 /* tensors that may be garbage, however small the heap is: some MiB */
+#define PER_KIB     4     /* the same for each KiB of the heap that a collection traverses */
 
 /* Bounds how many tensors are garbage, which Lua's own pace does not: it lets the heap double, but
 ** what has a finalizer outlives the cycle that finds it, so that each cycle has more left from the
@@ -219,13 +219,13 @@ const void *glue_elements(lua_State *L, tl_tensor *t)
 static void keep_pace(lua_State *L)
 {
     static const char most = 0; /* its address is a registry key: the count that triggers */
-    int64_t           limit = SPARE;
+    int64_t           limit = MIN_GARBAGE;
     if (lua_rawgetp(L, LUA_REGISTRYINDEX, &most) == LUA_TNUMBER) limit = lua_tointeger(L, -1);
     lua_pop(L, 1);
     if (tl_tensor_count(glue_ctx(L)) < limit || !lua_gc(L, LUA_GCISRUNNING)) return;
     lua_gc(L, LUA_GCCOLLECT);
     int64_t more = (int64_t)PER_KIB * lua_gc(L, LUA_GCCOUNT);
-    limit = 2 * tl_tensor_count(glue_ctx(L)) + (more > SPARE ? more : SPARE);
+    limit = 2 * tl_tensor_count(glue_ctx(L)) + (more > MIN_GARBAGE ? more : MIN_GARBAGE);
     lua_pushinteger(L, limit);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &most);
 }

@@ -4,9 +4,9 @@
 
 #include "rows.h"
 
-#define HEAP_KIB (8 << 10)  /* of Lua objects, which take some milliseconds to collect */
-#define WORTH    (4 << 20)  /* bytes of tensors below which a collection frees too little */
-#define SHARE    8          /* a collection waits until tensors have grown by 1/SHARE */
+#define HEAP_KIB          (8 << 10) /* of Lua objects, which take some milliseconds to collect */
+#define MIN_GARBAGE_BYTES (4 << 20) /* bytes of tensors below which a collection frees too little */
+#define GROWTH            8         /* a collection waits until tensors have grown by 1/GROWTH */
 
 GLUE_CALL(require_grad, TENSOR(t), int on = lua_isnoneornil(L, 2) || lua_toboolean(L, 2);
           glue_check(L, tl_set_requires_grad(t, on)); lua_pushvalue(L, 1))
@@ -38,7 +38,8 @@ static void collect_garbage(lua_State *L)
     (void)lua_rawgetp(L, LUA_REGISTRYINDEX, &after);
     lua_Integer left = lua_tointeger(L, -1);
     lua_pop(L, 1);
-    if (live > WORTH && live > left + left / SHARE && lua_gc(L, LUA_GCCOUNT) < HEAP_KIB) {
+    if (live > MIN_GARBAGE_BYTES && live > left + left / GROWTH &&
+        lua_gc(L, LUA_GCCOUNT) < HEAP_KIB) {
         lua_gc(L, LUA_GCCOLLECT);
         live = (lua_Integer)tl_memory_info(glue_ctx(L)).live;
     } else if (live > left) {

@@ -36,9 +36,9 @@
 
 #include "rows.h"
 
-#define PROCESS "toeplab.process"
-#define MOST    256 /* most arguments of a child, and processes to poll */
-#define UNKNOWN (255 << 8) /* as waitpid encodes exit code 255 */
+#define PROCESS  "toeplab.process"
+#define MAX_ARGS 256 /* most arguments of a child, and processes to poll */
+#define UNKNOWN  (255 << 8) /* as waitpid encodes exit code 255 */
 
 extern char **environ;
 
@@ -96,11 +96,11 @@ static int process_close(lua_State *L)
 
 /* ---- Start ----------------------------------------------------------------------------------- */
 
-static int read_argv(lua_State *L, char *argv[MOST])
+static int read_argv(lua_State *L, char *argv[MAX_ARGS])
 {
     luaL_checktype(L, 1, LUA_TTABLE);
     lua_Unsigned n = lua_rawlen(L, 1);
-    luaL_argcheck(L, n >= 1 && n < MOST, 1, "must have 1 to 255 strings");
+    luaL_argcheck(L, n >= 1 && n < MAX_ARGS, 1, "must have 1 to 255 strings");
     for (lua_Unsigned i = 0; i < n; i++) {
         if (lua_rawgeti(L, 1, (lua_Integer)i + 1) != LUA_TSTRING)
             return luaL_argerror(L, 1, "must hold strings");
@@ -187,7 +187,7 @@ static int failure(lua_State *L, const char *what, int error)
 
 static int spawn(lua_State *L)
 {
-    char       *argv[MOST];
+    char       *argv[MAX_ARGS];
     int         in[2] = {-1, -1}, out[2] = {-1, -1};
     const char *log = luaL_checkstring(L, 2);
     (void)read_argv(L, argv);
@@ -320,11 +320,11 @@ GLUE_CALL(process_id, , lua_pushinteger(L, to_process(L)->pid))
 
 static int poll_all(lua_State *L)
 {
-    struct pollfd fds[MOST];
+    struct pollfd fds[MAX_ARGS];
     luaL_checktype(L, 1, LUA_TTABLE);
     double       seconds = luaL_checknumber(L, 2);
     lua_Unsigned n = lua_rawlen(L, 1);
-    luaL_argcheck(L, n <= MOST, 1, "at most 256 processes");
+    luaL_argcheck(L, n <= MAX_ARGS, 1, "at most 256 processes");
     luaL_argcheck(L, seconds >= 0 && seconds < 1e6, 2, "not in 0..1e6 seconds");
     for (lua_Unsigned i = 0; i < n; i++) {
         (void)lua_rawgeti(L, 1, (lua_Integer)i + 1);

@@ -19,12 +19,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define SERVER  "toeplab.server"
-#define MOST    64 /* texts */
-#define CALLERS 512 /* connections */
-#define SECONDS 10 /* until an idle connection is closed; of a stranger, STRANGER */
-#define STRANGER 2
-#define BYTES   (64u << 10) /* of memory for a connection: longer requests are refused */
+#define SERVER           "toeplab.server"
+#define MAX_PAGES        64
+#define CALLERS          512 /* connections */
+#define IDLE_SECONDS     10  /* until an idle connection is closed */
+#define STRANGER_SECONDS 2   /* the same for a stranger's */
+#define BYTES            (64u << 10) /* of memory for a connection: longer requests are refused */
 
 __attribute__((visibility("default"))) int luaopen_toeplab_http(lua_State *L);
 
@@ -36,7 +36,7 @@ typedef struct page {
 typedef struct server {
     struct MHD_Daemon *daemon; /* NULL: closed */
     pthread_mutex_t    lock;   /* of the pages, which the thread reads */
-    page               pages[MOST];
+    page               pages[MAX_PAGES];
     int                count, port;
     char               token[128];
 } server;
@@ -121,7 +121,7 @@ static enum MHD_Result answer(void *user, struct MHD_Connection *c, const char *
     if (*body_size > 0) return MHD_NO; /* closes the connection */
     if (!is_local(c) || !slash || !same_token(token, (size_t)(slash - token), s->token))
         return send_error(c, MHD_HTTP_FORBIDDEN, "the address lacks the token that was printed\n");
-    (void)MHD_set_connection_option(c, MHD_CONNECTION_OPTION_TIMEOUT, (unsigned)SECONDS);
+    (void)MHD_set_connection_option(c, MHD_CONNECTION_OPTION_TIMEOUT, (unsigned)IDLE_SECONDS);
     enum MHD_Result done = MHD_NO;
     int             found = 0;
     (void)pthread_mutex_lock(&s->lock);
@@ -210,7 +210,7 @@ static int open_server(lua_State *L)
     s->daemon = MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD, 0, NULL, NULL, answer, s,
                                  MHD_OPTION_LISTEN_SOCKET, fd,
                                  MHD_OPTION_CONNECTION_LIMIT, (unsigned)CALLERS,
-                                 MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)STRANGER,
+                                 MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)STRANGER_SECONDS,
                                  MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)BYTES,
                                  MHD_OPTION_END);
     if (s->daemon) return 1;
@@ -237,14 +237,14 @@ static int set_page(lua_State *L)
     if (p.text) memcpy(p.text, text, size);
     (void)pthread_mutex_lock(&s->lock);
     while (i < s->count && strcmp(s->pages[i].name, name) != 0) i++;
-    int fine = p.name && p.type && p.text && i < MOST;
+    int fine = p.name && p.type && p.text && i < MAX_PAGES;
     if (fine && i < s->count) free_page(&s->pages[i]);
     if (fine) s->pages[i] = p;
     if (fine && i == s->count) s->count++;
     (void)pthread_mutex_unlock(&s->lock);
     if (fine) return 0;
     free_page(&p);
-    return luaL_error(L, i == MOST ? "too many pages" : "out of memory");
+    return luaL_error(L, i == MAX_PAGES ? "too many pages" : "out of memory");
 }
 
 int luaopen_toeplab_http(lua_State *L)

@@ -14,7 +14,7 @@
 
 #define STEP      (1.0 / 32)
 #define TOLERANCE 2e-3 /* times the largest derivative of that input, */
-#define LEAST     0.02 /* or, if that is smaller, times this: rounding of the values themselves */
+#define MIN_SCALE 0.02 /* or, if that is smaller, times this: rounding of the values themselves */
 
 typedef enum fill_kind {
     ANY,      /* uniform in -1..1 */
@@ -143,7 +143,7 @@ static inline tl_status run_backward(tl_ctx *ctx, const gradient_case *c, tl_ten
 /* The worst difference of grad and expected, in units of what is tolerated. */
 static inline double compare(const tl_tensor *grad, const double *expected, int64_t len)
 {
-    double largest = LEAST, worst = 0;
+    double largest = MIN_SCALE, worst = 0;
     if (!grad) return INFINITY;
     for (int64_t e = 0; e < len; e++) largest = fmax(largest, fabs(expected[e]));
     for (int64_t e = 0; e < len; e++) {

@@ -278,8 +278,8 @@ static size_t everything(int threads, int mode, tl_precision_kind precision, flo
 /* With 3 pairs, 1 and 3 threads go over pairs, the others over blocks. */
 static void any_threads(void)
 {
-    enum { MOST = 100000 };
-    static float one[MOST], other[MOST];
+    enum { MAX_LEN = 100000 };
+    static float one[MAX_LEN], other[MAX_LEN];
     for (int mode = 0; mode < MASK; mode += STRIDE)
         for (int low = 0; low < 2; low++) {
             tl_precision_kind precision = low ? TL_PRECISION_BF16 : TL_PRECISION_F32;

@@ -62,7 +62,7 @@ static const shape shapes[] = {
     {65, 1, 33, 1, 3}, {129, 20, 7, 9, 5}, {300, 1, 64, 300, 4}, {31, 2, 600, 33, 3},
 };
 
-#define MOST 5 /* layers */
+#define MAX_LAYERS 5
 #define TOLERATED 5e-5 /* one row's gradient by x nearly cancels where it is normed */
 
 typedef struct network {
@@ -71,8 +71,8 @@ typedef struct network {
     tl_norm_kind norm;
     tl_unary_kind act;
     int          residual;
-    tl_tensor   *x, *dy, *scale, *params[4 * MOST];
-    tl_mlp_layer layers[MOST];
+    tl_tensor   *x, *dy, *scale, *params[4 * MAX_LAYERS];
+    tl_mlp_layer layers[MAX_LAYERS];
 } network;
 
 static tl_tensor *parameter(network *n, int k, int ndim, const int64_t *dims, double mean)
@@ -112,7 +112,7 @@ static void drop(network *n)
     tl_tensor_free(n->x);
     tl_tensor_free(n->dy);
     tl_tensor_free(n->scale);
-    free_all(n->params, 4 * MOST);
+    free_all(n->params, 4 * MAX_LAYERS);
     CHECK(tl_memory_info(n->ctx).tensors == 0);
     tl_ctx_free(n->ctx);
 }
@@ -168,8 +168,8 @@ static tl_tensor *in_one(const network *n)
 static void gradients_of(const network *n, tl_tensor *y, tl_tensor **grads)
 {
     CHECK_STATUS(tl_backward_from(n->ctx, y, n->dy), TL_OK);
-    for (int k = 0; k <= 4 * MOST; k++) {
-        tl_tensor *t = k < 4 * MOST ? n->params[k] : n->x;
+    for (int k = 0; k <= 4 * MAX_LAYERS; k++) {
+        tl_tensor *t = k < 4 * MAX_LAYERS ? n->params[k] : n->x;
         grads[k] = t && tl_grad(t) ? tl_tensor_retain(tl_grad(t)) : NULL;
         CHECK(!t || !tl_requires_grad(t) || grads[k]);
         if (t) CHECK_STATUS(tl_set_grad(t, NULL), TL_OK);
@@ -183,7 +183,7 @@ static int same_bits(const tl_tensor *a, const tl_tensor *b)
 
 static void check_network(network *n)
 {
-    tl_tensor *want[4 * MOST + 1], *got[4 * MOST + 1], *again[4 * MOST + 1];
+    tl_tensor *want[4 * MAX_LAYERS + 1], *got[4 * MAX_LAYERS + 1], *again[4 * MAX_LAYERS + 1];
     tl_tensor *y = one_by_one(n), *z = in_one(n), *u;
     double     worst = distance(z, y);
     CHECK(tl_tape_len(n->ctx) > 0);
@@ -201,7 +201,7 @@ static void check_network(network *n)
     gradients_of(n, z, got);
     u = in_one(n);
     gradients_of(n, u, again);
-    for (int k = 0; k <= 4 * MOST; k++) {
+    for (int k = 0; k <= 4 * MAX_LAYERS; k++) {
         if (!want[k]) continue;
         worst = fmax(worst, distance(got[k], want[k]));
         CHECK(same_bits(got[k], again[k]));
@@ -210,9 +210,9 @@ static void check_network(network *n)
         printf("%s, norm %d, %d rows, hidden %d: off by %g\n", tl_unary_name(n->act),
                (int)n->norm, (int)n->s.rows, (int)n->s.hidden, worst);
     CHECK(worst < TOLERATED);
-    free_all(want, 4 * MOST + 1);
-    free_all(got, 4 * MOST + 1);
-    free_all(again, 4 * MOST + 1);
+    free_all(want, 4 * MAX_LAYERS + 1);
+    free_all(got, 4 * MAX_LAYERS + 1);
+    free_all(again, 4 * MAX_LAYERS + 1);
     tl_tensor_free(u);
     tl_tensor_free(y);
     tl_tensor_free(z);
@@ -330,7 +330,7 @@ static void out_of_memory(void)
         tl_alloc_fail_after(n.ctx, -1);
         tl_tensor_free(y);
         tl_tape_clear(n.ctx);
-        for (int k = 0; k < 4 * MOST; k++)
+        for (int k = 0; k < 4 * MAX_LAYERS; k++)
             if (n.params[k]) CHECK_STATUS(tl_set_grad(n.params[k], NULL), TL_OK);
         CHECK_STATUS(tl_set_grad(n.x, NULL), TL_OK);
         CHECK(tl_memory_info(n.ctx).tensors == tensors);

@@ -41,14 +41,14 @@ static void check_reduced(tl_reduce_kind kind, const float *x, int64_t n, double
 /* Around the borders of blocks, and from 8 blocks on on several threads. */
 static const int64_t sizes[] = {1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 3 * BLOCK - 1,
                                 8 * BLOCK, 13 * BLOCK + 7, 23 * BLOCK - 1};
-enum { SIZES = sizeof sizes / sizeof *sizes, MOST = 23 * BLOCK };
+enum { SIZES = sizeof sizes / sizeof *sizes, MAX_LEN = 23 * BLOCK };
 
-static float x[MOST];
+static float x[MAX_LEN];
 
 static void sums_and_means_are_those_of_float64(void)
 {
     tl_stream s = tl_stream_new(1, "reduce");
-    for (int64_t i = 0; i < MOST; i++) x[i] = (float)(2 * tl_random_unit(&s) - 0.5);
+    for (int64_t i = 0; i < MAX_LEN; i++) x[i] = (float)(2 * tl_random_unit(&s) - 0.5);
     for (int k = 0; k < SIZES; k++) {
         double sum = 0;
         for (int64_t i = 0; i < sizes[k]; i++) sum += (double)x[i];

@@ -8,7 +8,7 @@
 #include "products/gemm.h"
 #include "test.h"
 
-#define MOST (69 * 8210)
+#define MAX_LEN (69 * 8210)
 
 typedef struct shape {
     int64_t m, n, k;
@@ -20,12 +20,12 @@ static const shape shapes[] = {{1, 1, 1},    {1, 7, 5},    {5, 1, 9},     {2, 3,
                                {66, 1, 8200}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
-static float a[MOST], b[MOST], c[MOST], before[MOST];
+static float a[MAX_LEN], b[MAX_LEN], c[MAX_LEN], before[MAX_LEN];
 
 static void fill(float *x, uint64_t seed)
 {
     tl_stream s = tl_stream_new(seed, "gemm");
-    for (int i = 0; i < MOST; i++) x[i] = (float)(2 * tl_random_unit(&s) - 1);
+    for (int i = 0; i < MAX_LEN; i++) x[i] = (float)(2 * tl_random_unit(&s) - 1);
 }
 
 /* To 8 bits of significand, ties to even: not by the bits, as the engine does it. */
@@ -175,7 +175,7 @@ static void ties_go_to_even_and_nan_stays(void)
 /* The same bits again, and from operands that lie elsewhere. */
 static void results_repeat(void)
 {
-    static float moved[3][MOST + 5];
+    static float moved[3][MAX_LEN + 5];
     for (int i = 0; i < 4 * SHAPES; i++) {
         tl_ctx *ctx = NULL;
         call    p = {i & 1, i >> 1 & 1, shapes[i / 4], 0, 1, 0};
@@ -205,7 +205,7 @@ static void batches_are_their_products(void)
     const shape s = {9, 11, 20};
     const int   count = 7;
     for (int i = 0; i < 16; i++) {
-        static float whole[MOST];
+        static float whole[MAX_LEN];
         tl_ctx      *ctx = NULL;
         tl_product   p = {.m = s.m, .n = s.n, .k = s.k, .alpha = 1, .beta = i & 8 ? 1 : 0,
                           .trans_a = i & 1, .trans_b = i >> 1 & 1};

@@ -198,8 +198,8 @@ static size_t everything(int threads, float *out)
 
 static void any_threads(void)
 {
-    enum { MOST = 100000 };
-    static float one[MOST], other[MOST];
+    enum { MAX_LEN = 100000 };
+    static float one[MAX_LEN], other[MAX_LEN];
     size_t       total = everything(1, one);
     for (int threads = 2; threads <= 5; threads++) {
         CHECK(everything(threads, other) == total);

@@ -261,8 +261,8 @@ static size_t everything(int threads, int which, float *out)
 /* Every sum has an order of its own, whoever computes it. */
 static void any_threads(void)
 {
-    enum { MOST = 400000 };
-    static float one[MOST], other[MOST];
+    enum { MAX_LEN = 400000 };
+    static float one[MAX_LEN], other[MAX_LEN];
     for (int which = 0; which < 3; which++) {
         size_t total = everything(1, which, one);
         for (int threads = 2; threads <= 5; threads++) {

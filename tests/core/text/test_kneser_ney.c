@@ -12,10 +12,10 @@ static tl_ctx *ctx;
 
 /* ---- The slow model ---- */
 
-enum { VOCAB = 12, LONGEST = 1100 };
+enum { VOCAB = 12, MAX_TOKENS = 1100 };
 
 typedef struct text { /* rows of order tokens, the last of which is predicted; -1: absent */
-    int32_t rows[LONGEST][8];
+    int32_t rows[MAX_TOKENS][8];
     int learnt, count, order, v;
 } text;
 
@@ -142,7 +142,7 @@ static void a_running_text_agrees_with_the_slow_model(void)
         int learnt, test, v;
     } texts[] = {{300, 60, 5}, {40, 20, 11}, {500, 20, 3}, {1, 9, 4},
                  {2, 9, 4},    {0, 5, 7},    {7, 3, 1},    {60, 30, 12}};
-    int32_t all[LONGEST];
+    int32_t all[MAX_TOKENS];
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         int learnt = texts[i].learnt, count = learnt + texts[i].test, v = texts[i].v;
         make_text(all, count, v);
