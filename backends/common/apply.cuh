@@ -61,17 +61,18 @@ typedef struct gpu_band {
     int wide;                   /* whether sums are in float64 */
 } gpu_band;
 
-typedef struct gpu_weave { /* W, which has width non-zeros in row i, from column start[i] on */
+/* W, which has width non-zeros in row i, from column start[i] on. */
+typedef struct gpu_interpolation {
     const int32_t *start;
     const float *weight; /* [n,width] */
     int width;           /* 0 if there is no W v */
     int64_t r;
     const float *v; /* [b,r,d] */
-} gpu_weave;
+} gpu_interpolation;
 
 /* y = S x + W v, or S' x + W v for the adjoint; t [taps,d] */
 tl_status gpu_band_apply(tl_ctx *ctx, const gpu_band *p, int adjoint, int64_t b, const float *t,
-                         const float *x, const gpu_weave *w, float *y);
+                         const float *x, const gpu_interpolation *w, float *y);
 /* dt [taps,d] = (or += if add) the sums of dy x along the diagonals */
 tl_status gpu_band_grad(tl_ctx *ctx, const gpu_band *p, int64_t b, const float *x,
                         const float *dy, int add, float *dt);

@@ -20,7 +20,8 @@ static __device__ void push(float *window, float value)
 /* ---- Application ----------------------------------------------------------------------------- */
 
 /* Row i of W v. */
-static __device__ float woven(gpu_weave w, int64_t sequence, int64_t i, int64_t d, int64_t c)
+static __device__ float interpolate(gpu_interpolation w, int64_t sequence, int64_t i, int64_t d,
+                                    int64_t c)
 {
     float        sum = 0;
     const float *v = w.v + (sequence * w.r + w.start[i]) * d + c;
@@ -32,7 +33,7 @@ static __device__ float woven(gpu_weave w, int64_t sequence, int64_t i, int64_t 
 ** of the step before, moved down by one. */
 template <class T>
 static __global__ void direct_apply(gpu_band j, int adjoint, const float *t, const float *x,
-                                    gpu_weave w, float *y, int64_t groups, int64_t total)
+                                    gpu_interpolation w, float *y, int64_t groups, int64_t total)
 {
     EACH(e, total)
     {
@@ -50,17 +51,17 @@ static __global__ void direct_apply(gpu_band j, int adjoint, const float *t, con
             for (int p = 0; p < RUN; p++) sum[p] += tap * (T)window[p];
         }
         for (int p = 0; p < RUN && i + p < j.n; p++) {
-            float more = w.width ? woven(w, sequence, i + p, j.d, c) : 0;
+            float more = w.width ? interpolate(w, sequence, i + p, j.d, c) : 0;
             y[(sequence * j.n + i + p) * j.d + c] = (float)sum[p] + more;
         }
     }
 }
 
 tl_status gpu_band_apply(tl_ctx *ctx, const gpu_band *p, int adjoint, int64_t b, const float *t,
-                         const float *x, const gpu_weave *w, float *y)
+                         const float *x, const gpu_interpolation *w, float *y)
 {
     int64_t   groups = (p->n + RUN - 1) / RUN, total = b * groups * p->d;
-    gpu_weave more = w ? *w : gpu_weave();
+    gpu_interpolation more = w ? *w : gpu_interpolation();
     if (total == 0) return TL_OK;
     auto kernel = p->wide ? direct_apply<double> : direct_apply<float>;
     LAUNCH(kernel, blocks_for(total), THREADS, *p, adjoint, t, x, more, y, groups, total);

@@ -53,7 +53,8 @@ static __global__ void add_runs(ski_mesh m, ski_parts to, int64_t total)
 /* The kernel compiled for the width, so that its arrays are registers. */
 #define FOR_WIDTH(kernel) (m->width == 2 ? kernel<2> : m->width == 3 ? kernel<3> : kernel<4>)
 
-tl_status ski_gather(tl_ctx *ctx, const ski_mesh *m, int64_t b, const float *x, const ski_parts *to)
+tl_status ski_gpu_gather(tl_ctx *ctx, const ski_mesh *m, int64_t b, const float *x,
+                         const ski_parts *to)
 {
     int64_t total = b * m->r * m->d;
     auto    kernel = FOR_WIDTH(sum_runs);

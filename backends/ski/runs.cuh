@@ -23,8 +23,8 @@ typedef struct ski_parts { /* each array is [b,r,d] */
 } ski_parts;
 
 /* Computes the parts of x [b,n,d]. */
-tl_status ski_gather(tl_ctx *ctx, const ski_mesh *m, int64_t b, const float *x,
-                     const ski_parts *to);
+tl_status ski_gpu_gather(tl_ctx *ctx, const ski_mesh *m, int64_t b, const float *x,
+                         const ski_parts *to);
 
 /* Apply the lower triangle of W A W', and its adjoints. A is lower triangular, with the lags kernel
 ** [r,d]. u provides `width` scratch buffers of [b,r,d]. */

@@ -230,9 +230,9 @@ static gpu_band matrix_of(const plan *s)
     return gpu_band{s->mesh.r, s->mesh.d, s->lags, s->zero, 0};
 }
 
-static gpu_weave weave_of(const plan *s, const float *v)
+static gpu_interpolation interpolation_of(const plan *s, const float *v)
 {
-    return gpu_weave{s->mesh.start, s->mesh.weight, s->mesh.width, s->mesh.r, v};
+    return gpu_interpolation{s->mesh.start, s->mesh.weight, s->mesh.width, s->mesh.r, v};
 }
 
 static tl_status multiply(const plan *s, int64_t b, const float *kernel, const float *z, float *v)
@@ -272,14 +272,14 @@ static tl_status multiply_back(const plan *s, int64_t b, const float *kernel, co
 
 static tl_status forward_low(const plan *s, const buffers *m, const tl_tno_args *a)
 {
-    gpu_band     taps = taps_of(s);
-    gpu_weave    weave = weave_of(s, m->u[0]);
-    const float *kernel;
-    tl_status    st = load_kernel(s, m, a->coef, &kernel);
-    if (st == TL_OK) st = ski_gather(s->ctx, &s->mesh, a->b, a->x, &m->of_x);
+    gpu_band          taps = taps_of(s);
+    gpu_interpolation w = interpolation_of(s, m->u[0]);
+    const float      *kernel;
+    tl_status         st = load_kernel(s, m, a->coef, &kernel);
+    if (st == TL_OK) st = ski_gpu_gather(s->ctx, &s->mesh, a->b, a->x, &m->of_x);
     if (st == TL_OK && !s->causal) st = multiply(s, a->b, kernel, m->of_x.all, m->u[0]);
     if (st == TL_OK)
-        st = gpu_band_apply(s->ctx, &taps, 0, a->b, a->params[0], a->x, s->causal ? NULL : &weave,
+        st = gpu_band_apply(s->ctx, &taps, 0, a->b, a->params[0], a->x, s->causal ? NULL : &w,
                             a->y);
     if (st == TL_OK && s->causal)
         st = ski_causal(s->ctx, &s->mesh, a->b, kernel, &m->of_x, m->u, a->x, a->y);
@@ -305,18 +305,18 @@ static tl_status ski_gpu_forward(void *state, const tl_tno_args *a)
 /* Computes dx and dcoef. A causal dx starts as S' dy, to which the rest is added. */
 static tl_status backward_low(const plan *s, const buffers *m, const tl_tno_args *a)
 {
-    gpu_band     taps = taps_of(s);
-    gpu_weave    weave = weave_of(s, m->u[0]);
-    float       *dkernel = s->mean && a->dcoef ? m->dkernel : a->dcoef;
-    const float *kernel;
-    tl_status    st = load_kernel(s, m, a->coef, &kernel);
-    if (st == TL_OK) st = ski_gather(s->ctx, &s->mesh, a->b, a->dy, &m->of_dy);
-    if (st == TL_OK && dkernel) st = ski_gather(s->ctx, &s->mesh, a->b, a->x, &m->of_x);
+    gpu_band          taps = taps_of(s);
+    gpu_interpolation w = interpolation_of(s, m->u[0]);
+    float            *dkernel = s->mean && a->dcoef ? m->dkernel : a->dcoef;
+    const float      *kernel;
+    tl_status         st = load_kernel(s, m, a->coef, &kernel);
+    if (st == TL_OK) st = ski_gpu_gather(s->ctx, &s->mesh, a->b, a->dy, &m->of_dy);
+    if (st == TL_OK && dkernel) st = ski_gpu_gather(s->ctx, &s->mesh, a->b, a->x, &m->of_x);
     if (st == TL_OK && !s->causal)
         st = multiply_back(s, a->b, kernel, m->of_x.all, m->of_dy.all, a->dx ? m->u[0] : NULL,
                            dkernel);
     if (st == TL_OK && a->dx)
-        st = gpu_band_apply(s->ctx, &taps, 1, a->b, a->params[0], a->dy, s->causal ? NULL : &weave,
+        st = gpu_band_apply(s->ctx, &taps, 1, a->b, a->params[0], a->dy, s->causal ? NULL : &w,
                             a->dx);
     if (st == TL_OK && a->dx && s->causal)
         st = ski_causal_back(s->ctx, &s->mesh, a->b, kernel, &m->of_dy, m->u, a->dy, a->dx);

@@ -41,7 +41,7 @@ void gpu_graph_destroy(gpu *c, gpu_graph *g)
     if (g->shifts) (void)cudaFreeAsync(g->shifts, c->stream);
     (void)cudaGetLastError(); /* clears errors, which must not fail the next call */
     free(g->own.of);
-    free(g->late.of);
+    free(g->deferred.of);
     free(g->keys);
     free(g);
 }
@@ -73,7 +73,7 @@ int gpu_graph_released(gpu *c, void *p)
         gpu_graph_sweep(c);
         return 1;
     }
-    if (g && !push(&g->late, p)) g->wrong = "out of memory";
+    if (g && !push(&g->deferred, p)) g->wrong = "out of memory";
     return g != NULL;
 }
 

@@ -46,8 +46,9 @@ static cudaError_t end_capture(gpu *c, gpu_graph *g)
     cudaError_t st = cudaStreamEndCapture(c->stream, &g->captured);
     c->capture = NULL;
     g->held = g->own.count;
-    for (int64_t i = 0; i < g->late.count; i++) (void)cudaFreeAsync(g->late.of[i], c->stream);
-    g->late.count = 0;
+    for (int64_t i = 0; i < g->deferred.count; i++)
+        (void)cudaFreeAsync(g->deferred.of[i], c->stream);
+    g->deferred.count = 0;
     gpu_graph_sweep(c);
     return st;
 }

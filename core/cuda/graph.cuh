@@ -17,7 +17,7 @@ struct gpu_graph {
     uint64_t *shifts;     /* in GPU memory, one for each key */
     int count;
     pointers own;  /* allocated during the capture and not released in it */
-    pointers late; /* allocated before the capture and released in it: freed after it */
+    pointers deferred; /* allocated before the capture and released in it: freed after it */
     int64_t held;  /* how many of `own` are still held by tensors */
     const char *wrong; /* why the capture failed, or NULL */
     int launched, freed;

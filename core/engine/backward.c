@@ -21,7 +21,7 @@ static tl_status check_unchanged(tl_ctx *ctx, const tl_node *node)
     return TL_OK;
 }
 
-/* Recomputes t, whose memory tl_give_up freed. */
+/* Recomputes t, whose memory tl_evict freed. */
 static tl_status recompute(tl_ctx *ctx, tl_tensor *t)
 {
     const tl_node *node = &ctx->tape[t->slot->node];
@@ -31,7 +31,7 @@ static tl_status recompute(tl_ctx *ctx, tl_tensor *t)
     st = tl_device_alloc(ctx, t->storage->device, t->storage->bytes, &t->storage->data);
     if (st != TL_OK) return st;
     a.list.out[0] = t;
-    st = tl_launch(ctx, (tl_op)t->slot->again, &a);
+    st = tl_launch(ctx, (tl_op)t->slot->recompute, &a);
     t->storage->version--; /* the recomputed values are the old ones */
     return st;
 }
@@ -59,28 +59,28 @@ static void count_uses(tl_ctx *ctx)
 }
 
 /* A node whose gradients for some watched leaves are to be computed when these are reached. */
-typedef struct later {
+typedef struct deferred {
     tl_node    node;
     tl_tensor *dy;
     unsigned   pending; /* bit i: the gradient of node.in[i] is missing */
-} later;
+} deferred;
 
 typedef struct walk {
-    tl_watch *watch; /* NULL: nobody watches */
-    later    *late;  /* in the order of the pass */
+    tl_watch *watch;    /* NULL: nobody watches */
+    deferred *deferred; /* in the order of the pass */
     int       count, cap;
 } walk;
 
-/* While a node is late, its dy and what it saved have another owner, so that no gradient function
-** overwrites them. */
-static void hold(const tl_node *node, tl_tensor *dy)
+/* While a node is deferred, its dy and what it saved have another owner, so that no gradient
+** function overwrites them. */
+static void retain_saved(const tl_node *node, tl_tensor *dy)
 {
     tl_tensor_retain(dy);
     for (int i = 0; i < TL_ARGS; i++)
         if (node->saved.list.in[i]) tl_tensor_retain(node->saved.list.in[i]);
 }
 
-static void let_go(const tl_node *node, tl_tensor *dy)
+static void release_saved(const tl_node *node, tl_tensor *dy)
 {
     tl_tensor_free(dy);
     for (int i = 0; i < TL_ARGS; i++) tl_tensor_free(node->saved.list.in[i]);
@@ -96,48 +96,48 @@ static tl_status partial_grad(tl_ctx *ctx, const tl_node *node, unsigned mask, t
     return part.grad(ctx, &part, dy);
 }
 
-static tl_status put_off(tl_ctx *ctx, walk *w, const tl_node *node, unsigned pending, tl_tensor *dy)
+static tl_status defer(tl_ctx *ctx, walk *w, const tl_node *node, unsigned pending, tl_tensor *dy)
 {
     if (w->count == w->cap) {
-        int    cap = w->cap ? 2 * w->cap : 8;
-        later *grown = realloc(w->late, (size_t)cap * sizeof *grown);
+        int       cap = w->cap ? 2 * w->cap : 8;
+        deferred *grown = realloc(w->deferred, (size_t)cap * sizeof *grown);
         if (!grown) return tl_fail(ctx, TL_ENOMEM, "out of memory");
-        w->late = grown;
+        w->deferred = grown;
         w->cap = cap;
     }
-    hold(node, dy);
-    w->late[w->count++] = (later){*node, dy, pending};
+    retain_saved(node, dy);
+    w->deferred[w->count++] = (deferred){*node, dy, pending};
     return TL_OK;
 }
 
-static void drop_late(walk *w, int i)
+static void drop_deferred(walk *w, int i)
 {
-    later l = w->late[i];
-    memmove(w->late + i, w->late + i + 1, (size_t)(--w->count - i) * sizeof *w->late);
-    let_go(&l.node, l.dy);
-    tl_node_clear(&l.node);
+    deferred d = w->deferred[i];
+    memmove(w->deferred + i, w->deferred + i + 1, (size_t)(--w->count - i) * sizeof *w->deferred);
+    release_saved(&d.node, d.dy);
+    tl_node_clear(&d.node);
 }
 
-/* Computes what was put off for a leaf that has been reached. */
-static tl_status catch_up(tl_ctx *ctx, walk *w, const tl_slot *leaf)
+/* Computes the deferred gradients of a leaf that has been reached. */
+static tl_status resume(tl_ctx *ctx, walk *w, const tl_slot *leaf)
 {
     tl_status st = TL_OK;
     for (int i = 0; i < w->count && st == TL_OK;) {
-        later   *l = &w->late[i];
-        unsigned mask = 0;
+        deferred *d = &w->deferred[i];
+        unsigned  mask = 0;
         for (int k = 0; k < TL_ARGS; k++)
-            if ((l->pending >> k & 1) && l->node.in[k] == leaf) mask |= 1u << k;
-        l->pending &= ~mask;
-        if (mask) st = partial_grad(ctx, &l->node, mask, l->dy);
-        if (mask && !w->late[i].pending) drop_late(w, i);
+            if ((d->pending >> k & 1) && d->node.in[k] == leaf) mask |= 1u << k;
+        d->pending &= ~mask;
+        if (mask) st = partial_grad(ctx, &d->node, mask, d->dy);
+        if (mask && !w->deferred[i].pending) drop_deferred(w, i);
         else i++;
     }
     return st;
 }
 
 /* Reaches the watched leaves that node adds to. *out_pending gets the inputs whose leaves are not
-** there yet, which only a node without a list can put off, and not one that may hand on what it
-** saved (dy is the loss's own). */
+** there yet, which only a node without a list can defer, and not one that may return what it saved
+** as a gradient (dy is the loss's own). */
 static tl_status reach_leaves(tl_ctx *ctx, walk *w, tl_node *node, const tl_tensor *dy,
                               unsigned *out_pending)
 {
@@ -147,43 +147,43 @@ static tl_status reach_leaves(tl_ctx *ctx, walk *w, tl_node *node, const tl_tens
     for (int i = 0; i < tl_input_count(node) && w->watch && st == TL_OK; i++) {
         tl_slot *slot = *tl_input_slot(node, i);
         if (!slot || !slot->number) continue;
-        int uses = slot->uses, postponed = 0;
+        int uses = slot->uses, defer_it = 0;
         if (waits) slot->uses = 1;
-        st = w->watch->reach(w->watch, ctx, slot, &postponed);
+        st = w->watch->reach(w->watch, ctx, slot, &defer_it);
         slot->uses = uses;
-        if (postponed) *out_pending |= 1u << i;
-        else if (st == TL_OK) st = catch_up(ctx, w, slot);
+        if (defer_it) *out_pending |= 1u << i;
+        else if (st == TL_OK) st = resume(ctx, w, slot);
     }
     return st;
 }
 
-static tl_status leave(tl_ctx *ctx, walk *w, tl_slot *leaf)
+static tl_status finish_leaf(tl_ctx *ctx, walk *w, tl_slot *leaf)
 {
-    int       postponed = 0; /* stays so, because uses is 0 */
+    int       defer_it = 0; /* stays so, because uses is 0 */
     /* its nodes may have had no gradient */
-    tl_status st = w->watch->reach(w->watch, ctx, leaf, &postponed);
-    if (st == TL_OK) st = catch_up(ctx, w, leaf);
+    tl_status st = w->watch->reach(w->watch, ctx, leaf, &defer_it);
+    if (st == TL_OK) st = resume(ctx, w, leaf);
     return st == TL_OK ? w->watch->done(w->watch, ctx, leaf) : st;
 }
 
 /* Reports the leaves of which node was the last use. */
-static tl_status leave_leaves(tl_ctx *ctx, walk *w, const tl_node *node)
+static tl_status finish_leaves(tl_ctx *ctx, walk *w, const tl_node *node)
 {
     tl_status st = TL_OK;
-    tl_slot  *left[TL_ARGS]; /* first, because catching up may free node */
+    tl_slot  *left[TL_ARGS]; /* first, because resuming may free node */
     int       count = 0;
     for (int i = 0; i < TL_ARGS && w->watch; i++)
         if (node->in[i] && node->in[i]->number && --node->in[i]->uses == 0)
             left[count++] = node->in[i];
     for (int i = 0; i < node->count && w->watch && st == TL_OK; i++) {
         tl_slot *slot = node->list[i].slot;
-        if (slot && slot->number && --slot->uses == 0) st = leave(ctx, w, slot);
+        if (slot && slot->number && --slot->uses == 0) st = finish_leaf(ctx, w, slot);
     }
-    for (int i = 0; i < count && st == TL_OK; i++) st = leave(ctx, w, left[i]);
+    for (int i = 0; i < count && st == TL_OK; i++) st = finish_leaf(ctx, w, left[i]);
     return st;
 }
 
-/* Computes the gradients of node's inputs from dy. *out_kept: node was put off, which owns it. */
+/* Computes the gradients of node's inputs from dy. *out_kept: node was deferred, and w owns it. */
 static tl_status node_grad(tl_ctx *ctx, walk *w, tl_node *node, tl_tensor *dy, int *out_kept)
 {
     unsigned  pending = 0;
@@ -191,7 +191,7 @@ static tl_status node_grad(tl_ctx *ctx, walk *w, tl_node *node, tl_tensor *dy, i
     if (st == TL_OK) st = reach_leaves(ctx, w, node, dy, &pending);
     ctx->precision = node->precision;
     if (st != TL_OK || !pending) return st == TL_OK ? node->grad(ctx, node, dy) : st;
-    st = put_off(ctx, w, node, pending, dy);
+    st = defer(ctx, w, node, pending, dy);
     *out_kept = st == TL_OK;
     return st == TL_OK ? partial_grad(ctx, node, ~pending, dy) : st;
 }
@@ -212,11 +212,11 @@ static tl_status tape_walk(tl_ctx *ctx, tl_watch *watch)
             st = node_grad(ctx, &w, &node, dy, &kept);
             tl_tensor_free(dy);
         }
-        if (st == TL_OK) st = leave_leaves(ctx, &w, &node);
+        if (st == TL_OK) st = finish_leaves(ctx, &w, &node);
         if (!kept) tl_node_clear(&node);
     }
-    while (w.count > 0) drop_late(&w, w.count - 1); /* after a failure */
-    free(w.late);
+    while (w.count > 0) drop_deferred(&w, w.count - 1); /* after a failure */
+    free(w.deferred);
     ctx->precision = was;
     return st;
 }

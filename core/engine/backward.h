@@ -21,13 +21,13 @@ static inline tl_slot **tl_input_slot(tl_node *node, int i)
 ** then done: the gradient is final. It never reports a leaf that no node on the tape uses.
 **
 ** slot->uses is the number of inputs of unprocessed nodes that are this leaf, or 1 at a node that
-** the pass cannot put off. If it is above 1, reach will be called again, and may set *out_later
+** the pass cannot defer. If it is above 1, reach will be called again, and may set *out_defer
 ** instead of waiting: the pass stores the node, goes on, and computes this gradient as soon as
 ** reach leaves it 0 for the leaf. The gradients of a leaf are added in the order of the pass all
 ** the same. */
 typedef struct tl_watch tl_watch;
 struct tl_watch {
-    tl_status (*reach)(tl_watch *w, tl_ctx *ctx, tl_slot *leaf, int *out_later);
+    tl_status (*reach)(tl_watch *w, tl_ctx *ctx, tl_slot *leaf, int *out_defer);
     tl_status (*done)(tl_watch *w, tl_ctx *ctx, tl_slot *leaf);
 };
 

@@ -2,7 +2,7 @@
 #include "base/memory.h"
 #include "engine/capture.h"
 
-tl_status tl_graph_hold(tl_graph *g, tl_storage *s, int written)
+tl_status tl_graph_retain(tl_graph *g, tl_storage *s, int written)
 {
     tl_status st = tl_grow(g->ctx, &g->used, &g->used_cap, g->used_count + 1, sizeof *g->used);
     if (st != TL_OK) return st;
@@ -14,7 +14,7 @@ tl_status tl_graph_hold(tl_graph *g, tl_storage *s, int written)
 tl_status tl_graph_use(tl_graph *g, tl_storage *s)
 {
     if (s->capture == g->ctx->captures) return TL_OK;
-    tl_status st = tl_graph_hold(g, s, 0);
+    tl_status st = tl_graph_retain(g, s, 0);
     if (st == TL_OK) s->capture = g->ctx->captures;
     return st;
 }

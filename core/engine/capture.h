@@ -35,7 +35,7 @@ struct tl_graph {
 };
 
 /* Adds s to the storages that g owns and uses. */
-tl_status tl_graph_hold(tl_graph *g, tl_storage *s, int written);
+tl_status tl_graph_retain(tl_graph *g, tl_storage *s, int written);
 /* During the capture of g: records the first use of s; hands p to g, which releases it at its end,
 ** or at once on failure. */
 tl_status tl_graph_use(tl_graph *g, tl_storage *s);

@@ -60,7 +60,7 @@ tl_status tl_grad_buffer(tl_ctx *ctx, tl_slot *slot, const tl_shape *like, tl_te
 {
     *out_add = slot->grad && is_unshared(slot->grad);
     if (!*out_add) return tl_new_shaped(ctx, like, out_g);
-    *out_g = slot->grad; /* tl_hand_over puts it back */
+    *out_g = slot->grad; /* tl_accumulate_all puts it back */
     slot->grad = NULL;
     return TL_OK;
 }
@@ -112,7 +112,8 @@ tl_status tl_accumulate(tl_ctx *ctx, tl_slot *slot, tl_tensor *g)
     return st;
 }
 
-tl_status tl_hand_over(tl_ctx *ctx, tl_node *node, tl_status st, tl_tensor *const *grads, int count)
+tl_status tl_accumulate_all(tl_ctx *ctx, tl_node *node, tl_status st, tl_tensor *const *grads,
+                            int count)
 {
     for (int i = 0; i < count; i++) {
         if (!grads[i]) continue;
@@ -130,5 +131,5 @@ tl_status tl_run_gradient(tl_ctx *ctx, tl_node *node, tl_op op, tl_args *a, int 
     for (int i = 0; i < count && st == TL_OK; i++)
         if (a->list.in[i]) st = tl_new_like(a->list.in[i], &a->list.out[i]);
     if (st == TL_OK) st = tl_launch(ctx, op, a);
-    return tl_hand_over(ctx, node, st, a->list.out, count);
+    return tl_accumulate_all(ctx, node, st, a->list.out, count);
 }

@@ -76,7 +76,7 @@ tl_status tl_graph_end(tl_graph *g, tl_tensor *const *results, int count)
         if (s->uncomputed && s->capture != ctx->captures)
             st = tl_fail(ctx, TL_EINVAL, "graph: result %d was made in another capture", i + 1);
         else if (s->uncomputed)
-            st = tl_graph_hold(g, s, 1);
+            st = tl_graph_retain(g, s, 1);
     }
     if (st != TL_OK) return st; /* the capture continues until tl_graph_free */
     ctx->capture = NULL;

@@ -43,7 +43,7 @@ static tl_status check_places(tl_ctx *ctx, tl_device device, tl_op op, const pla
             if (*at && *p->kind != 'A' && ((*at)->type == TL_I32) != (*p->kind == 'I'))
                 return tl_fail(ctx, TL_ETYPE, "%s: %s is %s", operators[op].name, p->name,
                                (*at)->type == TL_I32 ? "int32" : "float32");
-            if (*at) st = tl_place(*at, device);
+            if (*at) st = tl_to_device(*at, device);
         }
     return st;
 }

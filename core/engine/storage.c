@@ -18,7 +18,7 @@ static tl_status check_computed(const tl_tensor *t)
                    "not a result of a graph that has run", SHAPE(t));
 }
 
-tl_status tl_place(const tl_tensor *t, tl_device device)
+tl_status tl_to_device(const tl_tensor *t, tl_device device)
 {
     tl_ctx     *ctx = t->ctx;
     tl_storage *s = t->storage;
@@ -57,11 +57,11 @@ tl_status tl_tensor_read(const tl_tensor *t, int64_t first, int64_t count, void 
     return TL_OK;
 }
 
-tl_status tl_bring(const tl_tensor *t) { return tl_place(t, TL_CPU); }
+tl_status tl_to_cpu(const tl_tensor *t) { return tl_to_device(t, TL_CPU); }
 
 static void *host_data(const tl_tensor *t, tl_type type)
 {
-    return t->type == type && tl_bring(t) == TL_OK ? DATA(t) : NULL;
+    return t->type == type && tl_to_cpu(t) == TL_OK ? DATA(t) : NULL;
 }
 
 float *tl_tensor_f32(tl_tensor *t) { return host_data(t, TL_F32); }

@@ -156,16 +156,16 @@ tl_status tl_record_list(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, tl_tensor
     return st;
 }
 
-void tl_can_make_again(tl_ctx *ctx, tl_tensor *out, tl_op op)
+void tl_allow_recompute(tl_ctx *ctx, tl_tensor *out, tl_op op)
 {
     if (!out->slot) return;
     const tl_node *node = &ctx->tape[out->slot->node];
     /* recompute from stored tensors only, never through a chain */
     for (int i = 0; i < TL_ARGS; i++) {
         const tl_tensor *t = node->saved.list.in[i];
-        if (t && t->slot && t->slot->again) return;
+        if (t && t->slot && t->slot->recompute) return;
     }
-    out->slot->again = (int)op;
+    out->slot->recompute = (int)op;
 }
 
 void tl_tape_clear(tl_ctx *ctx)

@@ -53,7 +53,7 @@ tl_status tl_record_list(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, tl_tensor
 /* Declares that kernel op can recompute out, which was just recorded, from the saved arguments.
 ** If out is large, its memory is freed as soon as the tape is its only owner, until backward needs
 ** it. Does nothing if a saved input has itself to be recomputed. */
-void tl_can_make_again(tl_ctx *ctx, tl_tensor *out, tl_op op);
+void tl_allow_recompute(tl_ctx *ctx, tl_tensor *out, tl_op op);
 void tl_node_clear(tl_node *node); /* frees what node owns */
 /* Moves input i of saved out of node; the caller owns it. */
 tl_tensor *tl_take_saved(tl_node *node, int i);

@@ -8,7 +8,7 @@
 #include "engine/device.h"
 #include "engine/tensor.h"
 
-#define LARGE (4 << 20) /* bytes; recomputing a smaller tensor is not worth the time */
+#define MIN_EVICTED_BYTES (4 << 20) /* recomputing a smaller tensor is not worth the time */
 
 /* ---- Dimensions ------------------------------------------------------------------------------ */
 
@@ -72,9 +72,9 @@ tl_status tl_axis(tl_ctx *ctx, const char *op, const tl_tensor *x, int *axis)
     return TL_OK;
 }
 
-tl_around tl_split(const tl_tensor *x, int axis)
+tl_axis_view tl_axis_view_of(const tl_tensor *x, int axis)
 {
-    tl_around s = {1, x->len, 1};
+    tl_axis_view s = {1, x->len, 1};
     if (axis == TL_ALL_AXES) return s;
     for (int i = 0; i < axis; i++) s.outer *= x->dims[i];
     for (int i = axis + 1; i < x->ndim; i++) s.inner *= x->dims[i];
@@ -241,11 +241,12 @@ tl_tensor *tl_tensor_retain(tl_tensor *t)
     return t;
 }
 
-void tl_give_up(tl_tensor *t)
+void tl_evict(tl_tensor *t)
 {
     const tl_slot *s = t->slot;
     if (t->refs != t->tape_refs || !t->storage->data || !t->ctx->recording) return;
-    if (!s || !s->again || t->storage->refs > 1 || t->storage->bytes < LARGE) return;
+    if (!s || !s->recompute || t->storage->refs > 1) return;
+    if (t->storage->bytes < MIN_EVICTED_BYTES) return;
     tl_device_release(t->ctx, t->storage->device, t->storage->data);
     t->storage->data = NULL;
 }
@@ -254,7 +255,7 @@ void tl_tensor_free(tl_tensor *t)
 {
     if (!t) return;
     if (--t->refs > 0) {
-        tl_give_up(t);
+        tl_evict(t);
         return;
     }
     tl_ctx *ctx = t->ctx;

@@ -16,7 +16,6 @@ typedef struct tl_storage { /* refcounted memory, shared by views */
     void *data;
 } tl_storage;
 
-
 /* Holds the gradient of a tensor; the tensor and the tape share it. */
 typedef struct tl_slot {
     int refs;
@@ -24,7 +23,7 @@ typedef struct tl_slot {
     int consumed;    /* backward or tl_tape_clear has removed its node */
     int chosen;      /* how many running tl_gradients compute its gradient */
     int64_t leads;   /* the last tl_gradients that has a chosen tensor leading to it (chosen.c) */
-    int again;       /* the tl_op that recomputes the tensor (tl_can_make_again); 0: none */
+    int recompute;   /* the tl_op that recomputes the tensor (tl_allow_recompute); 0: none */
     unsigned version; /* of a result's storage, when the result was recorded */
     int64_t node;    /* index of the node that computed it */
     tl_tensor *grad; /* NULL until a gradient is accumulated */
@@ -38,7 +37,7 @@ struct tl_tensor {
     int tape_refs; /* how many of refs the tape holds */
     tl_ctx *ctx;
     tl_storage *storage;
-    size_t offset; /* bytes from storage->data on, which is NULL after tl_give_up */
+    size_t offset; /* bytes from storage->data on, which is NULL after tl_evict */
     tl_type type;
     int ndim;
     int64_t dims[TL_MAXDIMS];
@@ -69,10 +68,10 @@ TL_PRIVATE int64_t tl_cols(const tl_tensor *x);
 tl_status tl_axis(tl_ctx *ctx, const char *op, const tl_tensor *x, int *axis);
 /* Views x as [outer, size, inner] with the non-negative axis in the middle; for TL_ALL_AXES, as
 ** [1, len, 1]. */
-typedef struct tl_around {
+typedef struct tl_axis_view {
     int64_t outer, size, inner;
-} tl_around;
-TL_PRIVATE tl_around tl_split(const tl_tensor *x, int axis);
+} tl_axis_view;
+TL_PRIVATE tl_axis_view tl_axis_view_of(const tl_tensor *x, int axis);
 
 #define TL_SHAPE_MAX 96
 /* The text of a shape, for messages; valid until the end of the enclosing block. */
@@ -97,7 +96,7 @@ tl_status tl_new_shaped(tl_ctx *ctx, const tl_shape *shape, tl_tensor **out_t);
 TL_PRIVATE tl_status tl_finish(tl_status st, tl_tensor *t, tl_tensor **out);
 /* Frees the memory of t if it is large, the tape can recompute t and is its only owner, no view
 ** shares it, and recording is on. */
-void tl_give_up(tl_tensor *t);
+void tl_evict(tl_tensor *t);
 tl_slot *tl_slot_new(int leaf); /* NULL: out of memory */
 tl_slot *tl_slot_retain(tl_slot *slot); /* NULL is harmless */
 void tl_slot_free(tl_slot *slot);       /* drops one reference; NULL is harmless */

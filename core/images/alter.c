@@ -243,10 +243,10 @@ static tl_status check(const tl_tensor *ids, int64_t channels, int64_t height, i
                        "%s, not [b,%lld], [b,k], [b,k] and [%lld]", SHAPE(ids),
                        SHAPE(operations), SHAPE(amounts), SHAPE(fill),
                        (long long)(channels * height * width), (long long)channels);
-    tl_status st = tl_bring(ids);
-    if (st == TL_OK) st = tl_bring(operations);
-    if (st == TL_OK) st = tl_bring(amounts);
-    if (st == TL_OK) st = tl_bring(fill);
+    tl_status st = tl_to_cpu(ids);
+    if (st == TL_OK) st = tl_to_cpu(operations);
+    if (st == TL_OK) st = tl_to_cpu(amounts);
+    if (st == TL_OK) st = tl_to_cpu(fill);
     if (st == TL_OK) st = check_range("level", ids, LEVELS - 1);
     if (st == TL_OK) st = check_range("fill", fill, LEVELS - 1);
     return st == TL_OK ? check_range("operation", operations, TL_ALTER_TRANSLATE_Y) : st;

@@ -9,11 +9,11 @@
 #include "engine/storage.h"
 #include "images/images.h"
 
-#define MOST ((int64_t)1 << 40) /* bytes of a set, so that no product of sizes overflows */
+#define MAX_BYTES ((int64_t)1 << 40) /* bytes of a set, so that no product of sizes overflows */
 
 static tl_status images_new(tl_ctx *ctx, int64_t count, int64_t size, tl_images **out_images)
 {
-    if (size < 1 || count < 0 || size > MOST || count > MOST / size)
+    if (size < 1 || count < 0 || size > MAX_BYTES || count > MAX_BYTES / size)
         return tl_fail(ctx, TL_EINVAL, "images: %lld images of %lld bytes are out of range",
                        (long long)count, (long long)size);
     tl_images *images = tl_alloc(ctx, sizeof *images);
@@ -55,7 +55,7 @@ tl_status tl_images_new(tl_ctx *ctx, const void *data, size_t bytes, int64_t siz
                         tl_images **out_images)
 {
     uint8_t *pixels;
-    if (size < 1 || bytes > (size_t)MOST || (int64_t)bytes % size != 0)
+    if (size < 1 || bytes > (size_t)MAX_BYTES || (int64_t)bytes % size != 0)
         return tl_fail(ctx, TL_EINVAL, "images: %zu bytes are not a multiple of the %lld bytes "
                        "of an image", bytes, (long long)size);
     tl_status st = tl_images_alloc(ctx, (int64_t)bytes / size, size, out_images, &pixels);
@@ -98,7 +98,7 @@ tl_status tl_images_open(tl_ctx *ctx, const char *path, int64_t offset, int64_t 
     if (st != TL_OK) return st;
     images->offset = offset;
     images->stride = stride;
-    if (offset < 0 || offset > MOST || stride < size || (count && stride > MOST / count))
+    if (offset < 0 || offset > MAX_BYTES || stride < size || (count && stride > MAX_BYTES / count))
         st = tl_fail(ctx, TL_EINVAL,
                      "images: offset %lld or stride %lld is out of range for images of %lld bytes",
                      (long long)offset, (long long)stride, (long long)size);
@@ -179,7 +179,7 @@ tl_status tl_images_batch(const tl_images *images, const tl_tensor *index, tl_te
     if (index->type != TL_I32 || index->ndim != 1)
         return tl_fail(ctx, index->type == TL_I32 ? TL_ESHAPE : TL_ETYPE,
                        "images: index is %s, not an int32 vector", SHAPE(index));
-    tl_status st = tl_bring(index);
+    tl_status st = tl_to_cpu(index);
     for (int64_t i = 0; st == TL_OK && i < index->len; i++)
         if (I32(index)[i] < 0 || I32(index)[i] >= images->count)
             st = tl_fail(ctx, TL_EINVAL, "images: index %lld is %d, not in 0..%lld",

@@ -414,7 +414,7 @@ static tl_status attention_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     for (int i = 0; i < INPUTS && st == TL_OK; i++)
         if (i < 3 || node->in[i]) st = tl_new_like(a.list.in[i], &a.list.out[i]);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_attention_grad, &a);
-    return tl_hand_over(ctx, node, st, a.list.out, INPUTS);
+    return tl_accumulate_all(ctx, node, st, a.list.out, INPUTS);
 }
 
 static tl_status check_operands(const struct tl_args_attention *s)

@@ -149,7 +149,7 @@ static tl_status batch_norm_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     for (int i = 0; i < 3 && st == TL_OK; i++) /* x, weight and bias */
         if (node->in[i]) st = tl_new_like(a.list.in[i], &a.list.out[i]);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_batch_norm_grad, &a);
-    return tl_hand_over(ctx, node, st, a.list.out, 3);
+    return tl_accumulate_all(ctx, node, st, a.list.out, 3);
 }
 
 /* t lists weight and bias, which may be NULL, running mean and running variance. */

@@ -126,7 +126,7 @@ tl_status tl_cpu_pick(tl_ctx *ctx, const tl_args *args)
     for (int64_t row = 0; row < y->len / n; row++) {
         tl_walk_offsets(&w, row, &a, &b);
         for (int64_t i = 0, k = row * n; i < n; i++, k++)
-            da[k] = tl_binary_took(from[a + i * step], F32(y)[k]) ? dy[k] : 0.0f;
+            da[k] = tl_binary_selects(from[a + i * step], F32(y)[k]) ? dy[k] : 0.0f;
     }
     return TL_OK;
 }
@@ -300,7 +300,7 @@ static tl_status binary_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     tl_status st = parts(ctx, (tl_binary_kind)b->kind, b->a, b->b, dy, node, &g[0], &g[1]);
     for (int i = 0; i < 2 && st == TL_OK; i++)
         if (node->in[i]) st = unstretch(ctx, &s->shape[i], &g[i]);
-    return tl_hand_over(ctx, node, st, g, 2);
+    return tl_accumulate_all(ctx, node, st, g, 2);
 }
 
 tl_status tl_binary(tl_binary_kind kind, tl_tensor *a, tl_tensor *b, tl_tensor **out_y)

@@ -64,7 +64,7 @@ static __global__ void pick_each(tl_walk w, const float *a, const float *y, cons
     {
         int64_t p, q;
         places(w, i, &p, &q);
-        da[i] = tl_binary_took(a[p], y[i]) ? dy[i] : 0.0f;
+        da[i] = tl_binary_selects(a[p], y[i]) ? dy[i] : 0.0f;
     }
 }
 
@@ -185,20 +185,20 @@ static __global__ void add_parts(const double *sums, int64_t parts, int more, fl
 }
 
 #ifdef TL_EMULATE
-#define BUSY ((int64_t)1 << 10) /* so small that tests cover sums with and without parts */
+#define BUSY_THREADS ((int64_t)1 << 10) /* so small that tests cover sums with and without parts */
 #else
-#define BUSY ((int64_t)1 << 17) /* threads that keep a GPU busy */
+#define BUSY_THREADS ((int64_t)1 << 17) /* threads that keep a GPU busy */
 #endif
-#define LEAST 16      /* terms of a thread that justify another part */
-#define MOST_PARTS 256
+#define MIN_TERMS 16 /* terms of a thread that justify another part */
+#define MAX_PARTS 256
 
 /* The number of parts into which the sums of n elements, of `threads` threads each, are divided. It
 ** depends on shapes only, so that results repeat. */
 static int64_t parts_of(const stretch *s, int64_t n, int64_t threads)
 {
-    int64_t parts = BUSY / threads / n, most = s->count / threads / LEAST;
+    int64_t parts = BUSY_THREADS / threads / n, most = s->count / threads / MIN_TERMS;
     if (parts > most) parts = most;
-    return parts < 1 ? 1 : parts > MOST_PARTS ? MOST_PARTS : parts;
+    return parts < 1 ? 1 : parts > MAX_PARTS ? MAX_PARTS : parts;
 }
 
 static tl_status sum_many(tl_ctx *ctx, const stretch *s, int more, const float *x, float *y,

@@ -155,7 +155,7 @@ static tl_status conv_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
         tl_args a = {.conv_grad = {.x = s->x, .dy = dy, .dtaps = g[1], .origin = s->origin}};
         if (st == TL_OK) st = tl_launch(ctx, TL_OP_conv_grad, &a);
     }
-    return tl_hand_over(ctx, node, st, g, 2);
+    return tl_accumulate_all(ctx, node, st, g, 2);
 }
 
 tl_status tl_depthwise_conv(tl_tensor *x, tl_tensor *taps, int64_t origin, tl_tensor **out_y)

@@ -132,7 +132,7 @@ static tl_status unary_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     tl_args   a = {.unary_grad = {.x = u->x, .dy = dy, .kind = u->kind}};
     tl_status st = tl_grad_buffer_over(dy, &a.unary_grad.dx);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_unary_grad, &a);
-    return tl_hand_over(ctx, node, st, a.list.out, 1);
+    return tl_accumulate_all(ctx, node, st, a.list.out, 1);
 }
 
 tl_status tl_unary(tl_unary_kind kind, tl_tensor *x, tl_tensor **out_y)
@@ -144,7 +144,7 @@ tl_status tl_unary(tl_unary_kind kind, tl_tensor *x, tl_tensor **out_y)
     tl_args   a = {.unary = {.x = x, .kind = kind}};
     tl_status st = tl_new_like(x, &a.unary.y);
     if (st == TL_OK) st = tl_run_recorded(TL_OP_unary, &a, 1, unary_grad, &a, out_y);
-    if (st == TL_OK) tl_can_make_again(ctx, *out_y, TL_OP_unary);
+    if (st == TL_OK) tl_allow_recompute(ctx, *out_y, TL_OP_unary);
     return st;
 }
 
@@ -153,7 +153,7 @@ static tl_status affine_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     tl_args   a = {.affine = {.x = dy, .scale = node->saved.affine.scale}};
     tl_status st = tl_grad_buffer_over(dy, &a.affine.y);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_affine, &a);
-    return tl_hand_over(ctx, node, st, a.list.out, 1);
+    return tl_accumulate_all(ctx, node, st, a.list.out, 1);
 }
 
 tl_status tl_affine(tl_tensor *x, double scale, double shift, tl_tensor **out_y)
@@ -174,7 +174,7 @@ static tl_status gate_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     tl_status st = tl_grad_buffer_over(dy, &a.gate_grad.da);
     if (st == TL_OK) st = tl_grad_buffer_over(g->b, &a.gate_grad.db);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_gate_grad, &a);
-    return tl_hand_over(ctx, node, st, a.list.out, 2);
+    return tl_accumulate_all(ctx, node, st, a.list.out, 2);
 }
 
 tl_status tl_gate(tl_unary_kind kind, tl_tensor *x, tl_tensor *b, tl_tensor **out_y)
@@ -189,6 +189,6 @@ tl_status tl_gate(tl_unary_kind kind, tl_tensor *x, tl_tensor *b, tl_tensor **ou
     tl_args   a = {.gate = {.a = x, .b = b, .kind = kind}};
     tl_status st = tl_new_like(x, &a.gate.y);
     if (st == TL_OK) st = tl_run_recorded(TL_OP_gate, &a, 2, gate_grad, &a, out_y);
-    if (st == TL_OK) tl_can_make_again(ctx, *out_y, TL_OP_gate);
+    if (st == TL_OK) tl_allow_recompute(ctx, *out_y, TL_OP_gate);
     return st;
 }

@@ -6,7 +6,7 @@
 #include "engine/gradient.h"
 #include "ops/arguments.h"
 
-#define MANY 16 /* indices for each row, from which on the gradient is summed in float64 */
+#define FLOAT64_FROM 16 /* indices for each row, from which on the gradient is summed in float64 */
 
 typedef struct rows {
     const int32_t *index;
@@ -83,7 +83,7 @@ tl_status tl_cpu_gather_grad(tl_ctx *ctx, const tl_args *a)
     tl_status st = g->add ? TL_OK : tl_tensor_fill(g->dx, 0);
     if (st != TL_OK || g->dx->len == 0) return st;
     r.tables = g->dx->len / r.cols;
-    int many = r.count / MANY >= r.tables;
+    int many = r.count / FLOAT64_FROM >= r.tables;
     if (many) r.sums = tl_alloc(ctx, (size_t)g->dx->len * sizeof *r.sums);
     if (many && !r.sums) return TL_ENOMEM;
     tl_parallel(ctx, r.cols, 16, many ? scatter_many_body : scatter_body, &r);
@@ -99,7 +99,7 @@ static tl_status gather_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     tl_status st = tl_grad_buffer(ctx, TL_SLOT(node, gather, x), &a.shape[0], &a.gather_grad.dx,
                                   &a.gather_grad.add);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_gather_grad, &a);
-    return tl_hand_over(ctx, node, st, a.list.out, 1);
+    return tl_accumulate_all(ctx, node, st, a.list.out, 1);
 }
 
 /* Selects from the tables that the first `batch` axes of x and of the index count. */

@@ -71,7 +71,7 @@ static tl_status matmul_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
         else
             st = gradient(to_b, b, a, !ta, dy, 0, &g[1]);
     }
-    return tl_hand_over(ctx, node, st, g, 2);
+    return tl_accumulate_all(ctx, node, st, g, 2);
 }
 
 /* Checks the shapes and writes the dimensions of y. */
@@ -134,7 +134,7 @@ static tl_status linear_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
         if (st == TL_OK) st = tl_launch(ctx, TL_OP_reduce_to, &a);
         st = tl_finish(st, a.reduce_to.y, &g[BIAS]);
     }
-    return tl_hand_over(ctx, node, st, g, INPUTS);
+    return tl_accumulate_all(ctx, node, st, g, INPUTS);
 }
 
 static tl_status check_linear(const tl_tensor *x, const tl_tensor *w, const tl_tensor *bias)

@@ -14,8 +14,8 @@
 #include "products/gemm.h"
 #include "ops/mlp.h"
 
-#define GRAIN 16        /* rows that justify another thread */
-#define NUMBERS 4096    /* weights to transpose or add that justify another thread */
+#define GRAIN        16   /* rows that justify another thread */
+#define WEIGHT_GRAIN 4096 /* weights to transpose or add that justify another thread */
 
 enum { X, SCALE, STATES, FIRST }; /* in the list on the tape; parameters follow */
 
@@ -71,7 +71,7 @@ tl_status tl_cpu_mlp(tl_ctx *ctx, const tl_args *a)
         j->layers[l].transposed = next;
         next += length(&j->layers[l], MLP_WEIGHT);
     }
-    tl_parallel(ctx, count, 1 + NUMBERS * count / all, transpose, j);
+    tl_parallel(ctx, count, 1 + WEIGHT_GRAIN * count / all, transpose, j);
     tl_parallel(ctx, j->rows, GRAIN, tl_mlp_forward, j);
     tl_release(ctx, memory);
     return TL_OK;
@@ -116,7 +116,7 @@ tl_status tl_cpu_mlp_grad(tl_ctx *ctx, const tl_args *a)
     j->sums = j->scratch + scratch_floats(ctx, j);
     memset(j->ran, 0, (size_t)j->threads * sizeof *j->ran);
     tl_parallel(ctx, j->rows, GRAIN, tl_mlp_backward, j);
-    tl_parallel(ctx, j->total, NUMBERS, add_threads, j);
+    tl_parallel(ctx, j->total, WEIGHT_GRAIN, add_threads, j);
     tl_release(ctx, j->scratch);
     return TL_OK;
 }
@@ -128,7 +128,7 @@ tl_status tl_cpu_mlp_grad(tl_ctx *ctx, const tl_args *a)
 static tl_status mlp_bind(tl_ctx *ctx, mlp *j, tl_tensor *const *list)
 {
     for (int i = 0; i < FIRST + j->count * MLP_PARAMS; i++) {
-        tl_status st = list[i] ? tl_place(list[i], ctx->device) : TL_OK;
+        tl_status st = list[i] ? tl_to_device(list[i], ctx->device) : TL_OK;
         if (st != TL_OK) return st;
     }
     j->x = F32(list[X]);
@@ -175,7 +175,7 @@ static tl_status mlp_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     list = grads + node->count;
     for (int i = 0; i < node->count; i++) list[i] = node->list[i].t;
     tl_status st = mlp_bind(ctx, j, list);
-    if (st == TL_OK) st = tl_place(dy, ctx->device);
+    if (st == TL_OK) st = tl_to_device(dy, ctx->device);
     if (st == TL_OK) st = new_gradients(node, grads);
     tl_args a = {.mlp_grad = {.dy = dy, .states = list[STATES], .dx = grads[X]}, .p = j};
     j->dy = F32(dy);

@@ -197,7 +197,7 @@ static tl_status norm_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     if (TL_SLOT(node, norm, weight) && st == TL_OK) st = tl_new_like(n->weight, &g->dweight);
     if (TL_SLOT(node, norm, bias) && st == TL_OK) st = tl_new_like(n->bias, &g->dbias);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_norm_grad, &a);
-    return tl_hand_over(ctx, node, st, a.list.out, 3);
+    return tl_accumulate_all(ctx, node, st, a.list.out, 3);
 }
 
 /* weight and bias may be NULL. */
@@ -233,7 +233,7 @@ static tl_status norm(tl_norm_kind k, const char *op, tl_tensor *x, tl_tensor *w
                           .kind = k, .eps = eps}};
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_norm, &a);
     if (st == TL_OK) st = tl_record(ctx, y, norm_grad, inputs, 3, &a, NULL);
-    if (st == TL_OK) tl_can_make_again(ctx, y, TL_OP_norm);
+    if (st == TL_OK) tl_allow_recompute(ctx, y, TL_OP_norm);
     tl_tensor_free(stats);
     return tl_finish(st, y, out_y);
 }

@@ -14,7 +14,7 @@
 ** kernel will write them. */
 static tl_status place_elements(tl_tensor *t, int written, float **out_numbers)
 {
-    tl_status st = t ? tl_place(t, t->ctx->device) : TL_OK;
+    tl_status st = t ? tl_to_device(t, t->ctx->device) : TL_OK;
     *out_numbers = t && st == TL_OK ? F32(t) : NULL;
     if (written && *out_numbers) t->storage->version++;
     return st;

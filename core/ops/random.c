@@ -215,7 +215,7 @@ tl_status tl_random_permutation(tl_tensor *t, tl_stream *s)
     if (t->len > INT32_MAX)
         return tl_fail(t->ctx, TL_ESHAPE, "permutation: %lld numbers are more than int32 holds",
                        (long long)t->len);
-    tl_status st = tl_bring(t);
+    tl_status st = tl_to_cpu(t);
     if (st != TL_OK) return st;
     int32_t *p = I32(t);
     for (int64_t i = 0; i < t->len; i++) p[i] = (int32_t)i;
@@ -238,7 +238,7 @@ static tl_status dropout_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     tl_status st = tl_new_like(dy, &a.dropout.y);
     a.dropout.x = dy;
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_dropout, &a);
-    return tl_hand_over(ctx, node, st, a.list.out, 1);
+    return tl_accumulate_all(ctx, node, st, a.list.out, 1);
 }
 
 tl_status tl_dropout(tl_tensor *x, double p, tl_stream *s, tl_tensor **out_y)
@@ -311,7 +311,7 @@ tl_status tl_sample(const tl_tensor *logits, double temperature, int top_k, tl_s
     if (!(temperature >= 0) || isinf(temperature) || top_k < 0)
         return tl_fail(ctx, TL_EINVAL, "sample: temperature is %g and top_k is %d, which must be "
                        "finite and 0 or more", temperature, top_k);
-    tl_status st = tl_bring(logits);
+    tl_status st = tl_to_cpu(logits);
     if (st != TL_OK) return st;
     x = F32(logits);
     for (int64_t i = 0; i < v; i++) {

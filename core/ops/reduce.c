@@ -9,7 +9,7 @@
 #define BLOCK 16384 /* elements of a whole tensor that are reduced together */
 #define GRAIN 4     /* blocks that justify another thread: a block takes about a microsecond */
 
-typedef struct job { /* size and inner as in tl_split */
+typedef struct job { /* size and inner as in tl_axis_view_of */
     tl_reduce_kind kind;
     int            reverse;
     int64_t        size, inner;
@@ -111,7 +111,7 @@ static tl_status whole(tl_ctx *ctx, job *j)
 tl_status tl_cpu_reduce(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_reduce *r = &a->reduce;
-    tl_around s = tl_split(r->x, (int)r->axis);
+    tl_axis_view s = tl_axis_view_of(r->x, (int)r->axis);
     job j = {.kind = (tl_reduce_kind)r->kind, .size = s.size, .inner = s.inner, .x = F32(r->x),
              .out = F32(r->y)};
     if (r->y->len == 1 && s.size > BLOCK) return whole(ctx, &j);
@@ -152,7 +152,7 @@ tl_status tl_cpu_reduce_grad(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_reduce_grad *r = &a->reduce_grad;
     int       amax = r->kind == TL_REDUCE_MAX;
-    tl_around s = tl_split(r->dx, (int)r->axis);
+    tl_axis_view s = tl_axis_view_of(r->dx, (int)r->axis);
     job j = {.kind = (tl_reduce_kind)r->kind, .size = s.size, .inner = s.inner,
              .x = amax ? F32(r->x) : NULL, .y = amax ? F32(r->y) : NULL, .dy = F32(r->dy),
              .out = F32(r->dx)};
@@ -170,7 +170,7 @@ static tl_status reduce_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     a.reduce_grad.dy = dy;
     tl_status st = tl_new_shaped(ctx, &a.shape[0], &a.reduce_grad.dx);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_reduce_grad, &a);
-    return tl_hand_over(ctx, node, st, a.list.out, 1);
+    return tl_accumulate_all(ctx, node, st, a.list.out, 1);
 }
 
 /* Writes the shape after reducing axis, or all axes, and returns its number of axes. */
@@ -199,7 +199,7 @@ tl_status tl_reduce(tl_reduce_kind kind, tl_tensor *x, int axis, int keep, tl_te
     if (st != TL_OK) return st;
     tl_args a = {.reduce = {.x = x, .kind = kind, .axis = axis}};
     int     ndim = reduced(x, axis, keep, dims);
-    if (tl_split(x, axis).size == 0 && kind != TL_REDUCE_SUM)
+    if (tl_axis_view_of(x, axis).size == 0 && kind != TL_REDUCE_SUM)
         return tl_fail(ctx, TL_ESHAPE, "%s: x is %s, the axis has no elements", names[kind],
                        SHAPE(x));
     st = tl_new(ctx, TL_F32, ndim, dims, &a.reduce.y);
@@ -260,8 +260,8 @@ static void cumsum_body(void *user, int64_t begin, int64_t end, int thread)
 
 /* y = running sums of x along an axis, from the end if reverse */
 TL_PARALLEL(cumsum, j.size > 0 ? a->x->len / j.size : 0, 1 + 16384 / (j.size + 1), cumsum_body,
-            job, .reverse = (int)a->reverse, .size = tl_split(a->x, (int)a->axis).size,
-            .inner = tl_split(a->x, (int)a->axis).inner, .x = F32(a->x), .out = F32(a->y))
+            job, .reverse = (int)a->reverse, .size = tl_axis_view_of(a->x, (int)a->axis).size,
+            .inner = tl_axis_view_of(a->x, (int)a->axis).inner, .x = F32(a->x), .out = F32(a->y))
 
 static tl_status cumsum_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
@@ -269,7 +269,7 @@ static tl_status cumsum_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
                             .reverse = 1}}; /* dx_j = sum over i >= j of dy_i */
     tl_status st = tl_new_like(dy, &a.cumsum.y);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_cumsum, &a);
-    return tl_hand_over(ctx, node, st, a.list.out, 1);
+    return tl_accumulate_all(ctx, node, st, a.list.out, 1);
 }
 
 tl_status tl_cumsum(tl_tensor *x, int axis, tl_tensor **out_y)

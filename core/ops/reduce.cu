@@ -1,13 +1,13 @@
 /* reduce.cu - computes sums, means and maxima over an axis, and running sums along one. */
 #include "cuda/cuda.cuh"
 
-static __device__ int64_t start_of(tl_around s, int64_t k)
+static __device__ int64_t start_of(tl_axis_view s, int64_t k)
 {
     return k / s.inner * s.size * s.inner + k % s.inner;
 }
 
 /* Computes one result per block. */
-static __global__ void reduce_rows(int kind, tl_around s, const float *x, float *y)
+static __global__ void reduce_rows(int kind, tl_axis_view s, const float *x, float *y)
 {
     __shared__ double scratch[THREADS / 32];
     int64_t base = start_of(s, blockIdx.x);
@@ -23,7 +23,7 @@ static __global__ void reduce_rows(int kind, tl_around s, const float *x, float 
 }
 
 /* Computes one result per thread, which pays if there are many results. */
-static __global__ void reduce_each(int kind, tl_around s, const float *x, float *y, int64_t n)
+static __global__ void reduce_each(int kind, tl_axis_view s, const float *x, float *y, int64_t n)
 {
     EACH(k, n)
     {
@@ -41,7 +41,7 @@ static __global__ void reduce_each(int kind, tl_around s, const float *x, float 
 tl_status gpu_reduce(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_reduce *r = &a->reduce;
-    tl_around s = tl_split(r->x, (int)r->axis);
+    tl_axis_view s = tl_axis_view_of(r->x, (int)r->axis);
     int64_t   n = s.outer * s.inner;
     if (n == 0) return TL_OK;
     if (s.size == 0) return tl_tensor_fill(r->y, 0); /* sums only */
@@ -52,13 +52,14 @@ tl_status gpu_reduce(tl_ctx *ctx, const tl_args *a)
     return launched(ctx, "reduce");
 }
 
-static __global__ void spread_each(float scale, tl_around s, const float *dy, float *dx, int64_t n)
+static __global__ void spread_each(float scale, tl_axis_view s, const float *dy, float *dx,
+                                   int64_t n)
 {
     EACH(i, n) dx[i] = dy[i / (s.size * s.inner) * s.inner + i % s.inner] * scale;
 }
 
-static __global__ void amax_grad_each(tl_around s, const float *x, const float *y, const float *dy,
-                                      float *dx, int64_t n)
+static __global__ void amax_grad_each(tl_axis_view s, const float *x, const float *y,
+                                      const float *dy, float *dx, int64_t n)
 {
     EACH(k, n)
     {
@@ -78,7 +79,7 @@ tl_status gpu_reduce_grad(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_reduce_grad *r = &a->reduce_grad;
     int64_t   n = r->dx->len;
-    tl_around s = tl_split(r->dx, (int)r->axis);
+    tl_axis_view s = tl_axis_view_of(r->dx, (int)r->axis);
     if (n == 0) return TL_OK;
     if (r->kind == TL_REDUCE_MAX)
         LAUNCH(amax_grad_each, blocks_for(r->dy->len), THREADS, s, F32(r->x), F32(r->y),
@@ -114,7 +115,7 @@ GPU_ROWS(argmax, a->index->len, argmax_rows, F32(a->x), I32(a->index), tl_cols(a
 
 /* ---- Running sums ---------------------------------------------------------------------------- */
 
-static __global__ void cumsum_each(int reverse, tl_around s, const float *x, float *y, int64_t n)
+static __global__ void cumsum_each(int reverse, tl_axis_view s, const float *x, float *y, int64_t n)
 {
     EACH(k, n)
     {
@@ -132,7 +133,7 @@ static __global__ void cumsum_each(int reverse, tl_around s, const float *x, flo
 tl_status gpu_cumsum(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_cumsum *c = &a->cumsum;
-    tl_around s = tl_split(c->x, (int)c->axis);
+    tl_axis_view s = tl_axis_view_of(c->x, (int)c->axis);
     int64_t   n = s.outer * s.inner;
     if (c->y->len == 0) return TL_OK;
     LAUNCH(cumsum_each, blocks_for(n), THREADS, (int)c->reverse, s, F32(c->x), F32(c->y), n);

@@ -35,7 +35,7 @@ static tl_status reshape_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     const tl_shape *shape = &node->saved.shape[0];
     tl_tensor      *dx;
     tl_status       st = tl_tensor_view(dy, 0, shape->ndim, shape->dims, &dx);
-    return st == TL_OK ? tl_hand_over(ctx, node, st, &dx, 1) : st;
+    return st == TL_OK ? tl_accumulate_all(ctx, node, st, &dx, 1) : st;
 }
 
 tl_status tl_reshape(tl_tensor *x, int ndim, const int64_t *dims, tl_tensor **out_y)
@@ -102,7 +102,7 @@ static tl_status transpose_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     int        back[TL_MAXDIMS] = {0};
     for (int i = 0; i < dy->ndim; i++) back[node->saved.transpose.axes[i]] = i;
     tl_status st = tl_transpose(dy, back, &dx);
-    return st == TL_OK ? tl_hand_over(ctx, node, st, &dx, 1) : st;
+    return st == TL_OK ? tl_accumulate_all(ctx, node, st, &dx, 1) : st;
 }
 
 tl_status tl_transpose(tl_tensor *x, const int *axes, tl_tensor **out_y)
@@ -133,7 +133,7 @@ tl_status tl_transpose(tl_tensor *x, const int *axes, tl_tensor **out_y)
 /* Copies between `part` and the positions of `whole` from start on along axis. */
 static void copy_part(tl_tensor *whole, tl_tensor *part, int axis, int64_t start, int to_whole)
 {
-    tl_around s = tl_split(whole, axis);
+    tl_axis_view s = tl_axis_view_of(whole, axis);
     size_t    bytes = (size_t)(part->dims[axis] * s.inner) * 4;
     if (bytes == 0) return;
     for (int64_t o = 0; o < s.outer; o++) {
@@ -188,7 +188,7 @@ static tl_status slice_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     tl_status st = tl_grad_buffer(ctx, slot, &node->saved.shape[0], &dx, &add);
     tl_args   a = {.paste = {.x = dy, .y = dx, .axis = s->axis, .first = s->first, .clear = 1}};
     if (st == TL_OK) st = add ? add_part(ctx, s, dx, dy) : tl_launch(ctx, TL_OP_paste, &a);
-    return tl_hand_over(ctx, node, st, &dx, 1);
+    return tl_accumulate_all(ctx, node, st, &dx, 1);
 }
 
 tl_status tl_slice(tl_tensor *x, int axis, int64_t start, int64_t count, tl_tensor **out_y)

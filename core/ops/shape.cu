@@ -55,7 +55,7 @@ static __global__ void whole_each(const uint32_t *part, uint32_t *whole, int64_t
 tl_status gpu_slice(tl_ctx *ctx, const tl_args *a)
 {
     const struct tl_args_slice *p = &a->slice;
-    tl_around s = tl_split(p->x, (int)p->axis);
+    tl_axis_view s = tl_axis_view_of(p->x, (int)p->axis);
     int64_t   n = p->y->len;
     if (n == 0) return TL_OK;
     LAUNCH(part_each, blocks_for(n), THREADS, (const uint32_t *)DATA(p->x), (uint32_t *)DATA(p->y),
@@ -67,7 +67,7 @@ tl_status gpu_slice(tl_ctx *ctx, const tl_args *a)
 tl_status gpu_paste(tl_ctx *ctx, const tl_args *a)
 {
     tl_tensor  *whole = a->paste.y;
-    tl_around   s = tl_split(whole, (int)a->paste.axis);
+    tl_axis_view   s = tl_axis_view_of(whole, (int)a->paste.axis);
     int64_t     n = a->paste.x->len;
     cudaError_t st = cudaSuccess;
     if (a->paste.clear && whole->len > 0)

@@ -89,7 +89,7 @@ static tl_status softmax_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     a.softmax_grad.dy = dy;
     tl_status st = tl_new_like(dy, &a.softmax_grad.dx);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_softmax_grad, &a);
-    return tl_hand_over(ctx, node, st, a.list.out, 1);
+    return tl_accumulate_all(ctx, node, st, a.list.out, 1);
 }
 
 static tl_status softmax(const char *op, tl_tensor *x, int causal, int log, tl_tensor **out_y)

@@ -134,7 +134,7 @@ tl_status tl_cpu_transform(tl_ctx *ctx, const tl_args *args)
 static tl_status launch(tl_ctx *ctx, tl_tensor *x, tl_tensor *y, tl_transform_kind kind, int64_t n,
                         int axis, double scale, double middle)
 {
-    tl_around s = tl_split(x, axis);
+    tl_axis_view s = tl_axis_view_of(x, axis);
     int64_t   bins = n / 2 + 1;
     tl_transform_args t = {.kind = kind, .n = n, .outer = s.outer,
                            .from = kind == TL_C2R ? bins : n, .to = kind == TL_R2C ? bins : n,
@@ -157,7 +157,7 @@ static tl_status transform_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     tl_status  st = tl_new_shaped(ctx, &node->saved.shape[0], &dx);
     if (st == TL_OK)
         st = launch(ctx, dy, dx, adjoint[kind], s->n, (int)s->axis, s->scale, middle[kind]);
-    return tl_hand_over(ctx, node, st, &dx, 1);
+    return tl_accumulate_all(ctx, node, st, &dx, 1);
 }
 
 /* Checks x and makes axis non-negative. The last axis of a complex tensor, re and im, is not one of

@@ -37,7 +37,7 @@ TL_INLINE float tl_binary_value(tl_binary_kind kind, float a, float b)
 }
 
 /* Whether the maximum or minimum y is a, so that the gradient is a's. */
-TL_INLINE int tl_binary_took(float a, float y) { return a == y || a != a; }
+TL_INLINE int tl_binary_selects(float a, float y) { return a == y || a != a; }
 
 /* The loops over a common shape, with the strides of both operands; a broadcast dimension has
 ** stride 0. Adjacent dimensions are merged where both operands have them contiguous, so that most

@@ -26,7 +26,7 @@ static tl_status svd_check(const char *op, const char *name, const tl_tensor *a)
         return tl_fail(a->ctx, TL_ETYPE, "%s: %s is int32, not float32", op, name);
     if (a->ndim != 2)
         return tl_fail(a->ctx, TL_ESHAPE, "%s: %s is %s, not a matrix", op, name, SHAPE(a));
-    tl_status st = tl_bring(a);
+    tl_status st = tl_to_cpu(a);
     if (st != TL_OK) return st;
     for (int64_t k = 0; k < a->len; k++)
         if (!isfinite(F32(a)[k]))

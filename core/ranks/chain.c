@@ -32,15 +32,15 @@ typedef struct chain {
 ** embedding and an output map may share their weights. The rank before sends the sum of such a leaf
 ** only after its pass has come to the last use, which may be near the end of that pass. If this
 ** pass waited for it at the first use, it would stand still for nearly as long. So it puts this use
-** off and goes on (*out_later, see tl_watch). */
-static tl_status reach(tl_watch *w, tl_ctx *ctx, tl_slot *slot, int *out_later)
+** off and goes on (*out_defer, see tl_watch). */
+static tl_status reach(tl_watch *w, tl_ctx *ctx, tl_slot *slot, int *out_defer)
 {
     chain  *c = (chain *)w;
     leaf   *l = &c->leaves[slot->number - 1];
     int64_t count = 0;
     if (!l->awaited) return TL_OK;
-    *out_later = slot->uses > 1;
-    if (*out_later) return TL_OK;
+    *out_defer = slot->uses > 1;
+    if (*out_defer) return TL_OK;
     l->awaited = 0;
     tl_tensor *own = slot->grad; /* of passes inside the functions of nodes (tl_record_func) */
     tl_status  st;
@@ -125,9 +125,9 @@ static tl_status begin(chain *c, tl_tensor *const *leaves, int from)
 static tl_status hand_on_rest(chain *c)
 {
     tl_status st = TL_OK;
-    int       later = 0; /* stays so, because no use is left */
+    int       defer = 0; /* stays so, because no use is left */
     for (int i = 0; i < c->count && st == TL_OK; i++) {
-        st = reach(&c->watch, c->ranks->ctx, c->leaves[i].slot, &later);
+        st = reach(&c->watch, c->ranks->ctx, c->leaves[i].slot, &defer);
         if (st == TL_OK) st = check_sent(c, &c->leaves[i]);
         if (st == TL_OK) st = done(&c->watch, c->ranks->ctx, c->leaves[i].slot);
     }

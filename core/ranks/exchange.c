@@ -45,7 +45,7 @@ static tl_status run(tl_ranks *r, const cut *k, tl_tensor *x, const int64_t *dim
         return tl_link_turn(r, x, to_channels ? channels : tokens, to_channels ? tokens : channels,
                             dims, out_y);
     int64_t   part = k->b * k->m * k->c;
-    tl_status st = tl_bring(x);
+    tl_status st = tl_to_cpu(x);
     if (st == TL_OK) st = tl_tensor_new_host(r->ctx, TL_F32, 3, dims, out_y);
     if (st != TL_OK) return st;
     tl_tensor *y = *out_y;
@@ -70,7 +70,7 @@ static tl_status turn_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
 {
     tl_tensor *g = NULL;
     tl_status  st = turn(node->saved.p, dy, !node->saved.list.i[0], &g);
-    return tl_hand_over(ctx, node, st, &g, 1);
+    return tl_accumulate_all(ctx, node, st, &g, 1);
 }
 
 static tl_status turn(tl_ranks *r, tl_tensor *x, int to_channels, tl_tensor **out_y)

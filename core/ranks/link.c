@@ -106,7 +106,7 @@ static tl_status announce(tl_ranks *r, int to, int tag, int32_t count)
 
 static tl_status send_now(tl_ranks *r, int to, int tag, tl_tensor *t)
 {
-    tl_status st = t ? tl_place(t, r->ctx->device) : TL_OK;
+    tl_status st = t ? tl_to_device(t, r->ctx->device) : TL_OK;
     if (st == TL_OK) st = announce(r, to, tag, t ? (int32_t)t->len : 0);
     if (st == TL_OK && t && t->len > 0)
         st = r->link->send(r->ctx, r->channel, to, DATA(t), t->len);
@@ -143,7 +143,7 @@ static tl_status receive_one(tl_ranks *r, int from, int tag, int32_t count)
     const int64_t dims[1] = {count};
     tl_tensor    *t = NULL;
     tl_status     st = count > 0 ? tl_new(r->ctx, TL_F32, 1, dims, &t) : TL_OK;
-    if (st == TL_OK && t) st = tl_place(t, r->ctx->device);
+    if (st == TL_OK && t) st = tl_to_device(t, r->ctx->device);
     if (st == TL_OK && t) st = r->link->receive(r->ctx, r->channel, from, DATA(t), count);
     if (st == TL_OK) return append(r, &r->mail, from, tag, t);
     tl_tensor_free(t);
@@ -207,7 +207,7 @@ tl_status tl_link_receive(tl_ranks *r, int from, int tag, tl_tensor *t)
 
 tl_status tl_link_broadcast(tl_ranks *r, int root, tl_tensor *t)
 {
-    tl_status st = tl_place(t, r->ctx->device);
+    tl_status st = tl_to_device(t, r->ctx->device);
     if (st == TL_OK && t->len > 0)
         st = r->link->broadcast(r->ctx, r->channel, root, DATA(t), t->len);
     if (r->rank != root) t->storage->version++;
@@ -238,9 +238,9 @@ tl_status tl_link_sum(tl_ranks *r, tl_tensor *t)
     const int64_t dims[2] = {r->size, t->len};
     tl_tensor    *parts = NULL;
     if (t->len == 0) return TL_OK;
-    tl_status st = tl_place(t, r->ctx->device);
+    tl_status st = tl_to_device(t, r->ctx->device);
     if (st == TL_OK) st = tl_new(r->ctx, TL_F32, 2, dims, &parts);
-    if (st == TL_OK) st = tl_place(parts, r->ctx->device);
+    if (st == TL_OK) st = tl_to_device(parts, r->ctx->device);
     if (st == TL_OK) st = r->link->gather(r->ctx, r->channel, DATA(t), DATA(parts), t->len);
     if (st == TL_OK) st = add_rows(r, parts, t);
     tl_tensor_free(parts);
@@ -258,7 +258,7 @@ tl_status tl_link_turn(tl_ranks *r, tl_tensor *x, const int64_t *from, const int
     tl_status        st = tl_tensor_view(x, 0, 3, from, &whole);
     if (st == TL_OK) st = tl_transpose(whole, swapped, &in);
     if (st == TL_OK) st = tl_new(r->ctx, TL_F32, 3, arrived, &out);
-    if (st == TL_OK) st = tl_place(out, r->ctx->device);
+    if (st == TL_OK) st = tl_to_device(out, r->ctx->device);
     if (st == TL_OK)
         st = r->link->exchange(r->ctx, r->channel, DATA(in), DATA(out), x->len / r->size);
     if (st == TL_OK) st = tl_transpose(out, swapped, &turned);

@@ -5,7 +5,7 @@
 
 tl_status tl_ranks_post(tl_ranks *r, int to, int tag, tl_tensor *t)
 {
-    tl_status st = t ? tl_bring(t) : TL_OK;
+    tl_status st = t ? tl_to_cpu(t) : TL_OK;
     if (st != TL_OK) return st;
     if (r->parcel_count == r->parcel_cap) {
         int        cap = r->parcel_cap ? 2 * r->parcel_cap : 64;

@@ -133,7 +133,7 @@ tl_status tl_ranks_receive(tl_ranks *r, int from, int tag, tl_tensor *t)
     int64_t   count = 0;
     tl_status st = check_message(r, from, tag, t);
     if (st == TL_OK && r->link) return tl_link_receive(r, from, tag, t);
-    if (st == TL_OK) st = tl_bring(t);
+    if (st == TL_OK) st = tl_to_cpu(t);
     if (st == TL_OK)
         st = r->transport->receive(r->ctx, r->group, from, tag, DATA(t), t->len, &request);
     if (st == TL_OK) st = r->transport->finish(r->ctx, request, &count);
@@ -152,7 +152,7 @@ tl_status tl_ranks_broadcast(tl_ranks *r, int root, tl_tensor *t)
 {
     tl_status st = check_rank(r, root);
     if (st == TL_OK && r->link) return tl_link_broadcast(r, root, t);
-    if (st == TL_OK) st = tl_bring(t);
+    if (st == TL_OK) st = tl_to_cpu(t);
     if (st != TL_OK) return st;
     st = r->transport->broadcast(r->ctx, r->group, root, DATA(t), t->len);
     if (r->rank != root) t->storage->version++;
@@ -181,7 +181,7 @@ tl_status tl_ranks_sum(tl_ranks *r, tl_tensor *t)
     if (t->type != TL_F32)
         return tl_fail(r->ctx, TL_ETYPE, "ranks: int32 tensors cannot be summed");
     if (r->link) return tl_link_sum(r, t);
-    tl_status st = tl_bring(t);
+    tl_status st = tl_to_cpu(t);
     if (st != TL_OK || r->size == 1 || t->len == 0) return st;
     float *in = tl_alloc(r->ctx, (size_t)(3 * all) * sizeof *in);
     if (!in) return TL_ENOMEM;

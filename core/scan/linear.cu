@@ -27,18 +27,18 @@ static __global__ void recur_ends(tl_recur_job j, float *ends, int back, int64_t
     EACH(e, total)
     {
         line p(j, e, j.dv);
-        for (int64_t k = 0; k < j.dk; k += HELD) {
-            float s[HELD] = {0};
+        for (int64_t k = 0; k < j.dk; k += REGS) {
+            float s[REGS] = {0};
             for (int64_t t = 0; t < p.last - p.first; t++) {
                 int64_t at = p.at(j, back ? p.last - 1 - t : p.first + t);
                 float value = (back ? j.dy : j.v)[at * j.dv + p.c];
-                for (int r = 0; r < HELD && k + r < j.dk; r++) {
+                for (int r = 0; r < REGS && k + r < j.dk; r++) {
                     float fade = fade_at(j, at, k + r);
                     float add = (back ? j.q : j.k)[at * j.dk + k + r] * value;
                     s[r] = back ? fade * (s[r] + add) : fade * s[r] + add;
                 }
             }
-            for (int r = 0; r < HELD && k + r < j.dk; r++)
+            for (int r = 0; r < REGS && k + r < j.dk; r++)
                 ends[(p.part * j.dk + k + r) * j.dv + p.c] = s[r];
         }
     }
@@ -73,14 +73,14 @@ static __global__ void recur_outputs(tl_recur_job j, const float *states, int64_
     EACH(e, total)
     {
         line p(j, e, j.dv);
-        for (int64_t k = 0; more(k, j.dk); k += HELD) {
-            float s[HELD];
-            for (int r = 0; r < HELD; r++)
+        for (int64_t k = 0; more(k, j.dk); k += REGS) {
+            float s[REGS];
+            for (int r = 0; r < REGS; r++)
                 s[r] = k + r < j.dk ? states[(p.part * j.dk + k + r) * j.dv + p.c] : 0;
             for (int64_t i = p.first; i < p.last; i++) {
                 int64_t at = p.at(j, i);
                 float v = j.v[at * j.dv + p.c], y = 0;
-                for (int r = 0; r < HELD && k + r < j.dk; r++) {
+                for (int r = 0; r < REGS && k + r < j.dk; r++) {
                     s[r] = fade_at(j, at, k + r) * s[r] + j.k[at * j.dk + k + r] * v;
                     y += j.q[at * j.dk + k + r] * s[r];
                 }
@@ -123,14 +123,14 @@ static __global__ void recur_values(tl_recur_job j, const float *carried, int64_
     EACH(e, total)
     {
         line p(j, e, j.dv);
-        for (int64_t k = 0; more(k, j.dk); k += HELD) {
-            float g[HELD];
-            for (int r = 0; r < HELD; r++)
+        for (int64_t k = 0; more(k, j.dk); k += REGS) {
+            float g[REGS];
+            for (int r = 0; r < REGS; r++)
                 g[r] = k + r < j.dk ? carried[(p.part * j.dk + k + r) * j.dv + p.c] : 0;
             for (int64_t i = p.last - 1; i >= p.first; i--) {
                 int64_t at = p.at(j, i);
                 float dy = j.dy[at * j.dv + p.c], dv = 0;
-                for (int r = 0; r < HELD && k + r < j.dk; r++) {
+                for (int r = 0; r < REGS && k + r < j.dk; r++) {
                     g[r] += j.q[at * j.dk + k + r] * dy;
                     dv += j.k[at * j.dk + k + r] * g[r];
                     g[r] *= fade_at(j, at, k + r);
@@ -150,28 +150,28 @@ static __global__ void recur_keys(tl_recur_job j, const float *carried, float *d
     {
         line p(j, e, j.dk);
         float sum = 0;
-        for (int64_t m = 0; more(m, j.dv); m += HELD) {
-            float s[HELD], g[HELD], row[HELD];
-            hold(s, j.states + e * j.dv, m, j.dv);
-            hold(g, carried + e * j.dv, m, j.dv);
+        for (int64_t m = 0; more(m, j.dv); m += REGS) {
+            float s[REGS], g[REGS], row[REGS];
+            load_state(s, j.states + e * j.dv, m, j.dv);
+            load_state(g, carried + e * j.dv, m, j.dv);
             for (int64_t i = p.first; i < p.last; i++) {
                 int64_t at = p.at(j, i);
                 float fade = fade_at(j, at, p.c), key = j.k[at * j.dk + p.c], dq = 0;
-                hold(row, j.v + at * j.dv, m, j.dv);
-                for (int r = 0; r < HELD; r++) s[r] = fade * s[r] + key * row[r];
-                hold(row, j.dy + at * j.dv, m, j.dv);
-                for (int r = 0; r < HELD; r++) dq += s[r] * row[r];
+                load_state(row, j.v + at * j.dv, m, j.dv);
+                for (int r = 0; r < REGS; r++) s[r] = fade * s[r] + key * row[r];
+                load_state(row, j.dy + at * j.dv, m, j.dv);
+                for (int r = 0; r < REGS; r++) dq += s[r] * row[r];
                 add_to(j.gq + at * j.dk + p.c, dq, m == 0);
             }
             for (int64_t i = p.last - 1; i >= p.first; i--) {
                 int64_t at = p.at(j, i);
                 float fade = fade_at(j, at, p.c), query = j.q[at * j.dk + p.c], dk = 0;
-                hold(row, j.dy + at * j.dv, m, j.dv);
-                for (int r = 0; r < HELD; r++) g[r] += query * row[r];
-                for (int r = 0; i == p.last - 1 && r < HELD; r++) sum += g[r] * s[r];
-                hold(row, j.v + at * j.dv, m, j.dv);
-                for (int r = 0; r < HELD; r++) dk += g[r] * row[r];
-                for (int r = 0; r < HELD; r++) g[r] *= fade;
+                load_state(row, j.dy + at * j.dv, m, j.dv);
+                for (int r = 0; r < REGS; r++) g[r] += query * row[r];
+                for (int r = 0; i == p.last - 1 && r < REGS; r++) sum += g[r] * s[r];
+                load_state(row, j.v + at * j.dv, m, j.dv);
+                for (int r = 0; r < REGS; r++) dk += g[r] * row[r];
+                for (int r = 0; r < REGS; r++) g[r] *= fade;
                 add_to(j.gk + at * j.dk + p.c, dk, m == 0);
             }
         }

@@ -9,7 +9,7 @@ extern "C" {
 #include "scan/scan.h"
 }
 
-#define HELD 8 /* numbers of a state that a thread holds in registers */
+#define REGS 8 /* numbers of a state that a thread holds in registers */
 
 static inline __device__ int64_t last_of(int64_t chunk, int64_t n)
 {
@@ -17,7 +17,7 @@ static inline __device__ int64_t last_of(int64_t chunk, int64_t n)
     return last < n ? last : n;
 }
 
-/* Whether a loop over blocks of HELD numbers goes on; it runs once where there are none, so that
+/* Whether a loop over blocks of REGS numbers goes on; it runs once where there are none, so that
 ** what it adds up is written. */
 static inline __device__ bool more(int64_t at, int64_t count) { return at == 0 || at < count; }
 
@@ -41,10 +41,10 @@ static inline __device__ void through_chunks(float *states, int64_t p, int64_t c
     }
 }
 
-/* Up to HELD numbers from place k on of a row of s numbers, then zeros. */
-static inline __device__ void hold(float *to, const float *row, int64_t k, int64_t s)
+/* Up to REGS numbers from place k on of a row of s numbers, then zeros. */
+static inline __device__ void load_state(float *to, const float *row, int64_t k, int64_t s)
 {
-    for (int r = 0; r < HELD; r++) to[r] = k + r < s ? row[k + r] : 0;
+    for (int r = 0; r < REGS; r++) to[r] = k + r < s ? row[k + r] : 0;
 }
 
 #endif

@@ -32,17 +32,17 @@ static __global__ void select_ends(tl_select_job j, float *ends, float *steps, i
     EACH(e, total)
     {
         channel p(j, e);
-        for (int64_t k = 0; more(k, j.s); k += HELD) {
-            float a[HELD], h[HELD] = {0}, in[HELD], sum = 0;
-            hold(a, j.a + p.c * j.s, k, j.s);
+        for (int64_t k = 0; more(k, j.s); k += REGS) {
+            float a[REGS], h[REGS] = {0}, in[REGS], sum = 0;
+            load_state(a, j.a + p.c * j.s, k, j.s);
             for (int64_t i = p.first; i < p.last; i++) {
                 float delta = j.delta[(p.row + i) * j.d + p.c];
                 float u = delta * j.x[(p.row + i) * j.d + p.c];
-                hold(in, j.in + (p.row + i) * j.s, k, j.s);
-                for (int r = 0; r < HELD; r++) h[r] = expf(delta * a[r]) * h[r] + u * in[r];
+                load_state(in, j.in + (p.row + i) * j.s, k, j.s);
+                for (int r = 0; r < REGS; r++) h[r] = expf(delta * a[r]) * h[r] + u * in[r];
                 sum += delta;
             }
-            for (int r = 0; r < HELD && k + r < j.s; r++) ends[p.state(j, k + r)] = h[r];
+            for (int r = 0; r < REGS && k + r < j.s; r++) ends[p.state(j, k + r)] = h[r];
             steps[e] = sum;
         }
     }
@@ -66,17 +66,17 @@ static __global__ void select_outputs(tl_select_job j, const float *states, int6
     {
         channel p(j, e);
         float skip = j.skip ? j.skip[p.c] : 0;
-        for (int64_t k = 0; more(k, j.s); k += HELD) {
-            float a[HELD], h[HELD], in[HELD], out[HELD];
-            hold(a, j.a + p.c * j.s, k, j.s);
-            for (int r = 0; r < HELD; r++) h[r] = k + r < j.s ? states[p.state(j, k + r)] : 0;
+        for (int64_t k = 0; more(k, j.s); k += REGS) {
+            float a[REGS], h[REGS], in[REGS], out[REGS];
+            load_state(a, j.a + p.c * j.s, k, j.s);
+            for (int r = 0; r < REGS; r++) h[r] = k + r < j.s ? states[p.state(j, k + r)] : 0;
             for (int64_t i = p.first; i < p.last; i++) {
                 int64_t at = (p.row + i) * j.d + p.c;
                 float delta = j.delta[at], x = j.x[at], u = delta * x;
                 float sum = k == 0 ? skip * x : 0;
-                hold(in, j.in + (p.row + i) * j.s, k, j.s);
-                hold(out, j.out + (p.row + i) * j.s, k, j.s);
-                for (int r = 0; r < HELD; r++) {
+                load_state(in, j.in + (p.row + i) * j.s, k, j.s);
+                load_state(out, j.out + (p.row + i) * j.s, k, j.s);
+                for (int r = 0; r < REGS; r++) {
                     h[r] = expf(delta * a[r]) * h[r] + u * in[r];
                     sum += out[r] * h[r];
                 }
@@ -114,17 +114,17 @@ static __global__ void select_back_ends(tl_select_job j, float *ends, float *ste
     EACH(e, total)
     {
         channel p(j, e);
-        for (int64_t k = 0; more(k, j.s); k += HELD) {
-            float a[HELD], g[HELD] = {0}, out[HELD], sum = 0;
-            hold(a, j.a + p.c * j.s, k, j.s);
+        for (int64_t k = 0; more(k, j.s); k += REGS) {
+            float a[REGS], g[REGS] = {0}, out[REGS], sum = 0;
+            load_state(a, j.a + p.c * j.s, k, j.s);
             for (int64_t i = p.last - 1; i >= p.first; i--) {
                 int64_t at = (p.row + i) * j.d + p.c;
                 float delta = j.delta[at], dy = j.dy[at];
-                hold(out, j.out + (p.row + i) * j.s, k, j.s);
-                for (int r = 0; r < HELD; r++) g[r] = expf(delta * a[r]) * (g[r] + out[r] * dy);
+                load_state(out, j.out + (p.row + i) * j.s, k, j.s);
+                for (int r = 0; r < REGS; r++) g[r] = expf(delta * a[r]) * (g[r] + out[r] * dy);
                 sum += delta;
             }
-            for (int r = 0; r < HELD && k + r < j.s; r++) ends[p.state(j, k + r)] = g[r];
+            for (int r = 0; r < REGS && k + r < j.s; r++) ends[p.state(j, k + r)] = g[r];
             steps[e] = sum;
         }
     }
@@ -142,8 +142,8 @@ struct select_parts {
     float *din, *dout, *da, *dskip;
 };
 
-#define WARP  32
-#define SMALL 4 /* numbers of a state in select_back, which stores all states of a chunk */
+#define WARP           32
+#define BACK_REGS 4 /* numbers of a state in select_back, which stores all states of a chunk */
 
 /* A warp computes 32 channels of a chunk. `carried` is the gradient after each chunk. */
 static __global__ void select_back(tl_select_job j, const float *carried, select_parts to,
@@ -157,9 +157,10 @@ static __global__ void select_back(tl_select_job j, const float *carried, select
         bool live = c < j.d;
         channel p(j, w / tiles * j.d + (live ? c : 0));
         float skip = j.skip ? j.skip[p.c] : 0, dskip = 0;
-        for (int64_t k = 0; more(k, j.s); k += SMALL) {
-            float a[SMALL], h[SCAN_CHUNK][SMALL], now[SMALL], g[SMALL], da[SMALL] = {0};
-            for (int r = 0; r < SMALL; r++) {
+        for (int64_t k = 0; more(k, j.s); k += BACK_REGS) {
+            float a[BACK_REGS], h[SCAN_CHUNK][BACK_REGS], now[BACK_REGS], g[BACK_REGS];
+            float da[BACK_REGS] = {0};
+            for (int r = 0; r < BACK_REGS; r++) {
                 bool is = k + r < j.s;
                 a[r] = is ? j.a[p.c * j.s + k + r] : 0;
                 now[r] = is ? j.states[p.state(j, k + r)] : 0;
@@ -168,7 +169,7 @@ static __global__ void select_back(tl_select_job j, const float *carried, select
             for (int64_t i = p.first; i < p.last; i++) {
                 int64_t at = (p.row + i) * j.d + p.c;
                 float delta = j.delta[at], u = delta * j.x[at];
-                for (int r = 0; r < SMALL; r++) {
+                for (int r = 0; r < BACK_REGS; r++) {
                     float in = k + r < j.s ? j.in[(p.row + i) * j.s + k + r] : 0;
                     h[i - p.first][r] = now[r];
                     now[r] = expf(delta * a[r]) * now[r] + u * in;
@@ -178,7 +179,7 @@ static __global__ void select_back(tl_select_job j, const float *carried, select
                 int64_t at = (p.row + i) * j.d + p.c, row = (p.row + i) * j.s + k;
                 float delta = j.delta[at], x = j.x[at], dy = live ? j.dy[at] : 0;
                 float du = 0, ddelta = 0;
-                for (int r = 0; r < SMALL && k + r < j.s; r++) {
+                for (int r = 0; r < BACK_REGS && k + r < j.s; r++) {
                     float in = j.in[row + r], gh = g[r] + j.out[row + r] * dy;
                     float fade = expf(delta * a[r]), before = h[i - p.first][r];
                     float slope = gh * fade * before;
@@ -199,7 +200,7 @@ static __global__ void select_back(tl_select_job j, const float *carried, select
                 add_to(j.dx + at, du * delta + (k == 0 ? skip * dy : 0), k == 0);
                 add_to(j.ddelta + at, ddelta + du * x, k == 0);
             }
-            for (int r = 0; live && r < SMALL && k + r < j.s; r++)
+            for (int r = 0; live && r < BACK_REGS && k + r < j.s; r++)
                 to.da[p.state(j, k + r)] = da[r];
         }
         if (live) to.dskip[p.part * j.d + c] = dskip;

@@ -17,9 +17,9 @@
 
 enum { DIGIT = 3, MIN = 13, MAX, MED, SM, CLOSE }; /* tokens; DIGIT is the digit 0 */
 
-#define BLOCKS   24      /* bits of the stream position within one expression */
-#define LONGEST  1000000 /* most tokens, so that these bits suffice */
-#define MOST_REPEATS 2000000 /* most draws in a row without a new expression */
+#define BLOCKS      24      /* bits of the stream position within one expression */
+#define MAX_TOKENS  1000000 /* most tokens, so that these bits suffice */
+#define MAX_REPEATS 2000000 /* most draws in a row without a new expression */
 
 /* the tokens from MIN on */
 static const char *const names[] = {"[MIN", "[MAX", "[MED", "[SM", "]"};
@@ -115,7 +115,7 @@ static tl_status listops_take(const tl_tensor *ids, int64_t first, int64_t n, gi
     if (first < 0 || n < 0 || first > ids->len - n)
         return tl_fail(ctx, TL_EINVAL, "listops: ids have no %lld tokens from %lld on, but %lld in "
                        "all", (long long)n, (long long)first, (long long)ids->len);
-    tl_status st = tl_bring(ids);
+    tl_status st = tl_to_cpu(ids);
     if (st == TL_OK) st = given_new(ctx, n, g);
     if (st != TL_OK) return st;
     for (int64_t i = 0; i < n; i++) {
@@ -279,7 +279,7 @@ static tl_status draw_all(tl_ctx *ctx, drawer *d, tl_intern *list, int32_t *answ
     tl_status st = TL_OK;
     uint64_t last = 0; /* the last draw that was new */
     for (uint64_t i = 0; st == TL_OK && list->count < o->count; i++) {
-        if (i - last > MOST_REPEATS)
+        if (i - last > MAX_REPEATS)
             return tl_fail(ctx, TL_EINVAL,
                            "listops: %d of %lld distinct expressions of %lld to %lld tokens found",
                            list->count, (long long)o->count, (long long)o->min_length,
@@ -301,9 +301,9 @@ static tl_status listops_check(tl_ctx *ctx, const tl_listops *o)
     if (st != TL_OK) return st;
     if (o->count < 1 || o->count > INT32_MAX / 2)
         return tl_fail(ctx, TL_EINVAL, "listops: count %lld is out of range", (long long)o->count);
-    if (o->min_length < 1 || o->max_length < o->min_length || o->max_length > LONGEST)
+    if (o->min_length < 1 || o->max_length < o->min_length || o->max_length > MAX_TOKENS)
         return tl_fail(ctx, TL_EINVAL, "listops: lengths %lld..%lld are not in 1..%d",
-                       (long long)o->min_length, (long long)o->max_length, LONGEST);
+                       (long long)o->min_length, (long long)o->max_length, MAX_TOKENS);
     if (o->max_depth < 1 || o->max_depth > 1000 || o->max_args < 2 || o->max_args > 1000)
         return tl_fail(ctx, TL_EINVAL, "listops: max_depth is %d, not in 1..1000, or max_args is "
                        "%d, not in 2..1000", o->max_depth, o->max_args);

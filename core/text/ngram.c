@@ -140,7 +140,7 @@ static tl_status ngram_check(tl_ctx *ctx, const char *name, const tl_tensor *t, 
         return tl_fail(ctx, TL_ESHAPE, "ngram: %s is %s: the rows of order %d have %d columns",
                        name, SHAPE(t), order, order);
     if (t->len >= NONE) return tl_fail(ctx, TL_EINVAL, "ngram: %s has 2^32 tokens or more", name);
-    tl_status st = tl_bring(t);
+    tl_status st = tl_to_cpu(t);
     if (st != TL_OK) return st;
     for (int64_t i = 0; i < t->len; i++) {
         int32_t least = t->ndim == 2 && (i + 1) % order ? -1 : 0;

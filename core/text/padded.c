@@ -25,9 +25,9 @@ static tl_status padded_check(const tl_tensor *ids, const tl_tensor *starts, con
     tl_ctx *ctx = ids->ctx;
     if (ids->type != TL_I32 || starts->type != TL_I32 || index->type != TL_I32)
         return tl_fail(ctx, TL_ETYPE, "padded: ids, starts and index must be int32");
-    tl_status st = tl_bring(ids);
-    if (st == TL_OK) st = tl_bring(starts);
-    if (st == TL_OK) st = tl_bring(index);
+    tl_status st = tl_to_cpu(ids);
+    if (st == TL_OK) st = tl_to_cpu(starts);
+    if (st == TL_OK) st = tl_to_cpu(index);
     if (st != TL_OK) return st;
     if (ids->ndim != 1 || starts->ndim != 1 || index->ndim != 1 || starts->len < 1)
         return tl_fail(ctx, TL_ESHAPE, "padded: ids is %s, starts is %s, index is %s: all must "

@@ -138,7 +138,7 @@ static tl_status decay_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
                                     .dgamma = g[2]}};
         if (st == TL_OK) st = tl_launch(ctx, TL_OP_decay_grad, &a);
     }
-    return tl_hand_over(ctx, node, st, g, 3);
+    return tl_accumulate_all(ctx, node, st, g, 3);
 }
 
 static tl_status decay_check(const tl_tensor *coef, const tl_tensor *lags, const tl_tensor *gamma)

@@ -208,12 +208,12 @@ static tl_status find_modes(etsc *s, const tl_tensor *t, const tl_tensor *gamma)
     int64_t    dims[] = {s->m, s->s.d};
     tl_tensor *padded = NULL, *bins = NULL;
     tl_status  st = tl_tensor_new(s->s.ctx, TL_F32, 2, dims, &padded);
-    if (st == TL_OK) st = tl_bring(padded);
+    if (st == TL_OK) st = tl_to_cpu(padded);
     if (st == TL_OK) {
         spread(s, t, gamma, F32(padded));
         st = tl_rfft(padded, 0, &bins);
     }
-    if (st == TL_OK) st = tl_bring(bins);
+    if (st == TL_OK) st = tl_to_cpu(bins);
     if (st == TL_OK) pack_modes(s, F32(bins) + s->first * s->s.d * 2, 1.0 / (double)s->m, -1);
     tl_tensor_free(padded);
     tl_tensor_free(bins);
@@ -244,7 +244,7 @@ static tl_status etsc_modes(const void *state, tl_tensor **out_b, tl_tensor **ou
     const etsc *s = state;
     int64_t     dims[] = {s->count, s->s.d, 2};
     tl_tensor  *b = NULL, *lambda = NULL, *decay = NULL;
-    tl_status   st = tl_bring(s->s.kernel);
+    tl_status   st = tl_to_cpu(s->s.kernel);
     if (st == TL_OK) st = tl_tensor_new_host(s->s.ctx, TL_F32, 3, dims, &b);
     if (st == TL_OK) st = tl_tensor_new_host(s->s.ctx, TL_F32, 3, dims, &lambda);
     if (st == TL_OK) st = tl_tensor_new_host(s->s.ctx, TL_F32, 1, &s->s.d, &decay);

@@ -81,7 +81,7 @@ size_t tl_lazy_kernel_bytes(const tl_lazy_kernel *k)
     for (int l = 0; k && l < k->levels; l++)
         for (int64_t i = 0; i < slots(k); i++)
             if (k->level[l].caches[i])
-                floats += tl_plan_cache_floats(&k->level[l].plan[CALLER]->of.plan);
+                floats += tl_plan_cache_floats(&k->level[l].plan[CALLER]->hosted.plan);
     return (size_t)floats * sizeof(float);
 }
 
@@ -151,7 +151,7 @@ struct tl_lazy {
 static tl_status lazy_add_tile(const tl_lazy *s, tl_tile_plan *p, float *cache, int64_t from,
                                int64_t to, float *rows, int64_t channels)
 {
-    int64_t       h = p->of.plan.problem.n, width = s->k->width, first = to * h % s->rows;
+    int64_t       h = p->hosted.plan.problem.n, width = s->k->width, first = to * h % s->rows;
     int64_t       count = s->rows - first < h ? s->rows - first : h;
     const float  *x = rows + from * h % s->rows * s->width;
     float        *y = rows + first * s->width;
@@ -160,7 +160,7 @@ static tl_status lazy_add_tile(const tl_lazy *s, tl_tile_plan *p, float *cache, 
         for (int64_t c = channels; c < width; c++) p->x[i * width + c] = 0;
     }
     tl_tno_args a = {.b = 1, .x = p->x, .y = p->y, .cache = cache, .cached = 1};
-    tl_status   st = tl_plan_forward(&p->of.plan, &a);
+    tl_status   st = tl_plan_forward(&p->hosted.plan, &a);
     for (int64_t i = 0; i < count && st == TL_OK; i++)
         for (int64_t c = 0; c < channels; c++) y[i * s->width + c] += p->y[i * width + c];
     return st;

@@ -53,8 +53,8 @@ static tl_status step_on_device(const tl_recurrence *r, const tl_args *a)
     if (r->ctx->capture)
         return tl_fail(r->ctx, TL_EDEVICE, "recurrence: a graph cannot capture a step, as the CPU "
                        "counts the positions");
-    tl_status st = tl_place(s->kernel, r->ctx->device);
-    if (st == TL_OK) st = tl_place(s->memory, r->ctx->device);
+    tl_status st = tl_to_device(s->kernel, r->ctx->device);
+    if (st == TL_OK) st = tl_to_device(s->memory, r->ctx->device);
     return st == TL_OK ? tl_launch(r->ctx, TL_OP_recurrence, a) : st;
 }
 
@@ -140,8 +140,8 @@ static tl_status check_kernel(const tl_tensor *t, const tl_tensor *gamma)
     if (gamma && gamma->len != 1 && (gamma->ndim != 1 || gamma->len != t->dims[1]))
         return tl_fail(ctx, TL_ESHAPE, "recurrence: gamma is %s, not one number and not [%lld]",
                        SHAPE(gamma), (long long)t->dims[1]);
-    tl_status st = tl_bring(t);
-    if (st == TL_OK && gamma) st = tl_bring(gamma);
+    tl_status st = tl_to_cpu(t);
+    if (st == TL_OK && gamma) st = tl_to_cpu(gamma);
     if (st == TL_OK && gamma) st = tl_decay_range("recurrence", "gamma", gamma, 0);
     return st;
 }
@@ -206,8 +206,8 @@ tl_status tl_recurrence_from_modes(tl_tensor *b, tl_tensor *decay, tl_recurrence
                        (long long)b->dims[0], (long long)period, (long long)lags);
     tl_recurrence_size size = {.kind = kind, .b = sequences, .d = b->dims[1], .lags = lags};
     tl_status          st = recurrence_new(ctx, size, &r);
-    if (st == TL_OK) st = tl_bring(b);
-    if (st == TL_OK) st = tl_bring(decay);
+    if (st == TL_OK) st = tl_to_cpu(b);
+    if (st == TL_OK) st = tl_to_cpu(decay);
     if (st == TL_OK) st = tl_decay_range("recurrence", "decay", decay, 0);
     if (st == TL_OK) st = tl_etsc_from_modes(b, decay, kind, period, sequences, &r->state);
     return recurrence_finish(st, r, out_r);

@@ -2,10 +2,10 @@
 ** time, in O(n log^2 n) for n positions (relaxed multiplication, van der Hoeven 2002; for long
 ** convolutions Flash Inference, 2024).
 **
-** Let p inputs have arrived, p a multiple of SMALL, and let q be the largest power of two that
+** Let p inputs have arrived, p a multiple of BLOCK, and let q be the largest power of two that
 ** divides p. Then the tile of p adds what the last q inputs contribute to the next q outputs:
 **     y_(p+i) += sum over j < q of k_(q+i-j) x_(p-q+j)      0 <= i < q.
-** Every pair of an input and a later output in different blocks of SMALL positions belongs to
+** Every pair of an input and a later output in different blocks of BLOCK positions belongs to
 ** exactly one tile; pairs within a block are summed directly. A tile is a Toeplitz matrix of
 ** length q with the lags 1-q .. q-1 and the coefficients k_1 .. k_(2q-1), an operator that a
 ** backend computes. The backend's cache holds their transform, which all tiles of one size share.
@@ -36,13 +36,13 @@
 #include "tno/lazy.h"
 #include "tno/recurrent.h"
 
-#define SMALL  32        /* positions of a block that is summed directly */
-#define RELAXED_LEVELS 8 /* from SMALL to TL_LAZY_FROM at most */
-#define GRAIN  (1 << 17) /* products that justify another thread */
+#define BLOCK          32 /* positions of a block that is summed directly */
+#define RELAXED_LEVELS 8 /* from BLOCK to TL_LAZY_FROM at most */
+#define GRAIN          (1 << 17) /* products that justify another thread */
 
 /* ---- Kernels --------------------------------------------------------------------------------- */
 
-typedef struct relaxed_level { /* number l has tiles of SMALL 2^l */
+typedef struct relaxed_level { /* number l has tiles of BLOCK 2^l */
     tl_tile_plan *plan;
     float        *cache; /* of the backend */
 } relaxed_level;
@@ -57,7 +57,7 @@ typedef struct kernel {
     int64_t         largest;   /* Q */
     int             levels;
     relaxed_level   level[RELAXED_LEVELS];
-    float          *taps; /* [SMALL,width] */
+    float          *taps; /* [BLOCK,width] */
     float          *all;  /* [lags,d], while a stream is fresh */
     tl_lazy_kernel *lazy; /* the lazy tiles, or NULL */
 } kernel;
@@ -78,21 +78,21 @@ static void kernel_drop(kernel *k)
 static tl_status kernel_fill(kernel *k, const float *all)
 {
     tl_ctx *ctx = k->ctx;
-    int64_t end = k->positions > 0 ? k->positions : INT64_MAX, top = SMALL;
+    int64_t end = k->positions > 0 ? k->positions : INT64_MAX, top = BLOCK;
     tl_status st = tl_lazy_kernel_new(ctx, all, k->lags, k->d, k->positions, &k->lazy);
     if (st != TL_OK) return st;
     while (2 * top < end && top < (k->lazy ? TL_LAZY_FROM : k->largest)) top *= 2;
-    k->taps = tl_alloc(ctx, (size_t)(SMALL * k->width) * sizeof *k->taps);
+    k->taps = tl_alloc(ctx, (size_t)(BLOCK * k->width) * sizeof *k->taps);
     k->all = tl_alloc(ctx, (size_t)(k->lags * k->d) * sizeof *k->all);
     float *coef = tl_alloc(ctx, (size_t)(2 * top * k->width) * sizeof *coef);
     if (k->taps && k->all && coef) {
         memcpy(k->all, all, (size_t)(k->lags * k->d) * sizeof *all);
-        tl_kernel_part(all, k->lags, k->d, 0, SMALL, 0, k->width, k->taps);
+        tl_kernel_part(all, k->lags, k->d, 0, BLOCK, 0, k->width, k->taps);
         tl_kernel_part(all, k->lags, k->d, 1, 2 * top, 0, k->width, coef);
     } else {
         st = TL_ENOMEM;
     }
-    for (int64_t q = SMALL; q < end && q <= top && st == TL_OK; q *= 2) {
+    for (int64_t q = BLOCK; q < end && q <= top && st == TL_OK; q *= 2) {
         relaxed_level *l = &k->level[k->levels];
         st = tl_tile_plan_find(ctx, q, k->width, 0, &l->plan);
         if (st != TL_OK) break;
@@ -109,7 +109,7 @@ static tl_status kernel_new(tl_ctx *ctx, const float *all, int64_t lags, int64_t
     kernel *k = calloc(1, sizeof *k);
     if (!k) return tl_fail(ctx, TL_ENOMEM, "out of memory");
     *k = (kernel){.refs = 1, .ctx = ctx, .d = d, .lags = lags, .positions = positions,
-                  .width = tl_lanes(d) * LANE, .largest = SMALL};
+                  .width = tl_lanes(d) * LANE, .largest = BLOCK};
     while (k->largest < lags - 1) k->largest *= 2;
     tl_status st = kernel_fill(k, all);
     if (st == TL_OK)
@@ -159,8 +159,9 @@ static void relaxed_sizes(const void *state, tl_recurrence_size *out_size)
 {
     const relaxed *s = state;
     const kernel  *k = s->k;
-    int64_t       floats = SMALL * k->width + (k->all ? k->lags * k->d : 0);
-    for (int l = 0; l < k->levels; l++) floats += tl_plan_cache_floats(&k->level[l].plan->of.plan);
+    int64_t       floats = BLOCK * k->width + (k->all ? k->lags * k->d : 0);
+    for (int l = 0; l < k->levels; l++)
+        floats += tl_plan_cache_floats(&k->level[l].plan->hosted.plan);
     out_size->state_bytes = state_bytes(s);
     out_size->kernel_bytes = (size_t)floats * sizeof(float) + tl_lazy_kernel_bytes(k->lazy);
 }
@@ -223,11 +224,11 @@ static tl_status relaxed_fork(const void *state, void **out_state)
 
 /* ---- One position ---------------------------------------------------------------------------- */
 
-/* Adds the tile of p to the rows that follow; p is a multiple of SMALL and p < positions. */
+/* Adds the tile of p to the rows that follow; p is a multiple of BLOCK and p < positions. */
 static tl_status relaxed_add_tile(relaxed *s, int64_t p)
 {
     const kernel *k = s->k;
-    int64_t       q = SMALL, first = p % s->rows;
+    int64_t       q = BLOCK, first = p % s->rows;
     int           l = 0;
     for (; l + 1 < k->levels && p % (2 * q) == 0; q *= 2) l++;
     tl_tile_plan *plan = k->level[l].plan;
@@ -237,7 +238,7 @@ static tl_status relaxed_add_tile(relaxed *s, int64_t p)
         int64_t     from = (first > 0 ? first : s->rows) - q;
         tl_tno_args a = {.b = 1, .x = rows + from * k->width, .y = plan->y,
                          .cache = k->level[l].cache, .cached = 1};
-        tl_status   st = tl_plan_forward(&plan->of.plan, &a);
+        tl_status   st = tl_plan_forward(&plan->hosted.plan, &a);
         if (st != TL_OK) return st;
         rows += first * k->width;
         if (q == s->rows) /* the inputs in these rows have had their last effect */
@@ -278,7 +279,7 @@ static void sum_block(void *user, int64_t begin, int64_t end, int thread)
     const job        *j = user;
     const relaxed *s = j->s;
     const kernel     *k = s->k;
-    int64_t           before = s->at % SMALL;
+    int64_t           before = s->at % BLOCK;
     (void)thread;
     for (int64_t i = begin; i < end; i++) {
         float *row = s->state + (i * s->rows + s->at % s->rows) * k->width;
@@ -300,14 +301,14 @@ static void sum_block(void *user, int64_t begin, int64_t end, int thread)
 
 /* The parts of a prompt: some channels of one sequence after the other. */
 typedef struct part {
-    tl_operator of; /* of the positions of the prompt, and those after it that it reaches */
+    tl_hosted_plan hosted; /* of the positions of the prompt, and those after it that it reaches */
     int64_t     length, after, channels;
     float      *coef, *x, *y, *cache;
 } part;
 
 static void part_close(tl_ctx *ctx, part *p)
 {
-    tl_plan_close(&p->of.plan);
+    tl_plan_close(&p->hosted.plan);
     float *const blocks[] = {p->coef, p->x, p->y, p->cache};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) tl_release(ctx, blocks[i]);
 }
@@ -318,14 +319,14 @@ static tl_status part_open(const relaxed *s, int64_t n, part *p)
     int64_t after = s->rows < s->k->largest ? s->rows : s->k->largest;
     *p = (part){.length = n + after, .after = after, .channels = LANE * ctx->threads};
     if (p->channels > s->k->width) p->channels = s->k->width;
-    tl_status st = tl_operator_open(ctx, p->length, p->channels, 1, 0, &p->of);
+    tl_status st = tl_hosted_plan_open(ctx, p->length, p->channels, 1, 0, &p->hosted);
     if (st != TL_OK) return st;
     size_t bytes = (size_t)(p->length * p->channels) * sizeof(float);
     p->coef = tl_alloc(ctx, bytes);
     p->x = p->coef ? tl_alloc(ctx, bytes) : NULL;
     p->y = p->x ? tl_alloc(ctx, bytes) : NULL;
     if (p->y)
-        p->cache = tl_alloc(ctx, (size_t)tl_plan_cache_floats(&p->of.plan) * sizeof(float));
+        p->cache = tl_alloc(ctx, (size_t)tl_plan_cache_floats(&p->hosted.plan) * sizeof(float));
     if (p->cache) return TL_OK;
     part_close(ctx, p);
     return TL_ENOMEM;
@@ -355,7 +356,7 @@ static tl_status prompt(relaxed *s, const float *x, float *y, int64_t n)
             tl_tno_args a = {.b = 1, .coef = p.coef, .x = p.x, .y = p.y, .cache = p.cache,
                              .cached = i > 0};
             copy(x + i * n * d + c, d, p.x, w, n, count);
-            st = tl_plan_forward(&p.of.plan, &a);
+            st = tl_plan_forward(&p.hosted.plan, &a);
             copy(p.y, w, y + i * n * d + c, d, n, count);
             copy(p.y + n * w, w, s->state + i * s->rows * k->width + c, k->width, p.after, count);
         }
@@ -385,9 +386,9 @@ static tl_status relaxed_step(void *state, const float *x, float *y, int64_t n)
         if (k->positions && n > k->positions - s->at) return no_room(s, n);
         for (int64_t i = 0; i < n && st == TL_OK; i++) {
             job j = {s, x + i * k->d, y + i * k->d, n * k->d};
-            if (s->at > 0 && s->at % SMALL == 0) st = add_tiles(s, s->at);
+            if (s->at > 0 && s->at % BLOCK == 0) st = add_tiles(s, s->at);
             if (st != TL_OK) break;
-            tl_parallel(k->ctx, s->b, GRAIN / (SMALL * k->width) + 1, sum_block, &j);
+            tl_parallel(k->ctx, s->b, GRAIN / (BLOCK * k->width) + 1, sum_block, &j);
             s->at++;
         }
     }

@@ -8,7 +8,7 @@
 #include "base/memory.h"
 #include "engine/plugin.h"
 
-#define FOR_ALL (1 << 16) /* numbers of an operator from which all threads compute it */
+#define ALL_THREADS_FROM (1 << 16) /* numbers of an operator from which all threads compute it */
 
 /* ---- Operators of the backend ---------------------------------------------------------------- */
 
@@ -32,14 +32,15 @@ static void serially(const tl_host *h, int64_t count, int64_t grain, tl_body bod
     if (count > 0) body(user, 0, count, 0);
 }
 
-tl_status tl_operator_open(tl_ctx *ctx, int64_t n, int64_t channels, int causal, int alone,
-                           tl_operator *o)
+tl_status tl_hosted_plan_open(tl_ctx *ctx, int64_t n, int64_t channels, int causal, int alone,
+                              tl_hosted_plan *o)
 {
     const tl_tno_backend *b = NULL;
     const tl_tno_problem  problem = {n, channels, causal, TL_CPU, NULL};
     tl_status             st = find_backend(ctx, n, &b);
     o->host = ctx->host;
-    if (alone || n * channels < FOR_ALL) { /* waking another thread costs more than the work */
+    /* waking another thread costs more than the work */
+    if (alone || n * channels < ALL_THREADS_FROM) {
         o->host.threads = 1;
         o->host.parallel = serially;
     }
@@ -56,7 +57,7 @@ void tl_tile_plan_drop(tl_ctx *ctx, tl_tile_plan *p)
             *at = p->next;
             break;
         }
-    tl_plan_close(&p->of.plan);
+    tl_plan_close(&p->hosted.plan);
     tl_release(ctx, p->x);
     tl_release(ctx, p->y);
     free(p);
@@ -66,8 +67,10 @@ tl_status tl_tile_plan_find(tl_ctx *ctx, int64_t q, int64_t width, int owner,
                             tl_tile_plan **out_p)
 {
     tl_tile_plan *p = ctx->tile_plans;
-    while (p && (p->of.plan.problem.n != q || p->of.plan.problem.d != width || p->owner != owner))
-        p = p->next;
+    for (; p; p = p->next) {
+        const tl_tno_problem *of = &p->hosted.plan.problem;
+        if (of->n == q && of->d == width && p->owner == owner) break;
+    }
     if (p) {
         p->refs++;
         *out_p = p;
@@ -77,7 +80,7 @@ tl_status tl_tile_plan_find(tl_ctx *ctx, int64_t q, int64_t width, int owner,
     if (!p) return tl_fail(ctx, TL_ENOMEM, "out of memory");
     *p = (tl_tile_plan){.refs = 1, .owner = owner};
     size_t    bytes = (size_t)(q * width) * sizeof(float);
-    tl_status st = tl_operator_open(ctx, q, width, 0, owner != 0, &p->of);
+    tl_status st = tl_hosted_plan_open(ctx, q, width, 0, owner != 0, &p->hosted);
     if (st == TL_OK && owner && !(p->x = tl_alloc(ctx, bytes))) st = TL_ENOMEM;
     if (st == TL_OK && !(p->y = tl_alloc(ctx, bytes))) st = TL_ENOMEM;
     if (st != TL_OK) {
@@ -92,10 +95,10 @@ tl_status tl_tile_plan_find(tl_ctx *ctx, int64_t q, int64_t width, int owner,
 
 tl_status tl_tile_plan_cache(tl_ctx *ctx, tl_tile_plan *p, const float *coef, float **out_cache)
 {
-    *out_cache = tl_alloc(ctx, (size_t)tl_plan_cache_floats(&p->of.plan) * sizeof(float));
+    *out_cache = tl_alloc(ctx, (size_t)tl_plan_cache_floats(&p->hosted.plan) * sizeof(float));
     if (!*out_cache) return TL_ENOMEM;
     tl_tno_args a = {.b = 0, .coef = coef, .x = p->y, .y = p->y, .cache = *out_cache};
-    return tl_plan_forward(&p->of.plan, &a); /* of no sequence: fills the cache */
+    return tl_plan_forward(&p->hosted.plan, &a); /* of no sequence: fills the cache */
 }
 
 void tl_kernel_part(const float *kernel, int64_t lags, int64_t d, int64_t first, int64_t count,

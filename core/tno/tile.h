@@ -5,16 +5,17 @@
 #include "tno/lanes.h"
 #include "tno/plan.h"
 
-typedef struct tl_operator {
-    tl_host host; /* that the plan sees */
+/* A plan and the host that it sees: its threads, or the caller's alone. */
+typedef struct tl_hosted_plan {
+    tl_host host;
     tl_plan plan;
-} tl_operator;
+} tl_hosted_plan;
 
 /* Opens an operator for sequences of n positions, by a backend that caches the transform of its
 ** coefficients, one per lag. It runs on one thread, the caller's, if alone is set or the operator
 ** is small. o must stay where it is until its plan is closed. */
-tl_status tl_operator_open(tl_ctx *ctx, int64_t n, int64_t channels, int causal, int alone,
-                           tl_operator *o);
+tl_status tl_hosted_plan_open(tl_ctx *ctx, int64_t n, int64_t channels, int causal, int alone,
+                              tl_hosted_plan *o);
 
 /* The operator of all tiles of one size and width, with buffers for an input and a result.
 ** Recurrences share it, because the scratch buffers of a large plan exceed the state of a narrow
@@ -22,7 +23,7 @@ tl_status tl_operator_open(tl_ctx *ctx, int64_t n, int64_t channels, int causal,
 typedef struct tl_tile_plan {
     int                  refs;
     int                  owner; /* 0: relaxed.c, or which thread of lazy.c, from 1 on */
-    tl_operator          of;
+    tl_hosted_plan       hosted;
     float               *x, *y; /* [q,width]; x only for lazy.c */
     struct tl_tile_plan *next;
 } tl_tile_plan;

@@ -10,7 +10,7 @@
 #include "products/gemm.h"
 #include "tno/plan.h"
 
-#define MOST_NUMBERS ((int64_t)1 << 40) /* elements of a sequence */
+#define MAX_NUMBERS ((int64_t)1 << 40) /* elements of a sequence */
 
 struct tl_tno {
     int     refs; /* the caller's, and one per use by the tape or a graph */
@@ -39,7 +39,7 @@ tl_status tl_tno_new(tl_ctx *ctx, const char *backend, int64_t n, int64_t d, int
     if (n < 1 || d < 1)
         return tl_fail(ctx, TL_EINVAL, "tno: n is %lld and d is %lld, both need at least 1",
                        (long long)n, (long long)d);
-    if (n > MOST_NUMBERS / d) /* leaves a margin to 2^63 for the sizes of plans */
+    if (n > MAX_NUMBERS / d) /* leaves a margin to 2^63 for the sizes of plans */
         return tl_fail(ctx, TL_ENOMEM, "tno: out of memory: n is %lld and d is %lld", (long long)n,
                        (long long)d);
     tl_status st = ctx->device == TL_CPU ? tl_gemm_ready(ctx) : TL_OK; /* backends multiply */
@@ -207,7 +207,7 @@ static tl_status tno_grad(tl_ctx *ctx, tl_node *node, tl_tensor *dy)
     for (int i = 0; i < count && st == TL_OK; i++)
         if (node->in[i]) st = tl_new_like(a.list.in[i], &a.list.out[i]);
     if (st == TL_OK) st = tl_launch(ctx, TL_OP_tno_grad, &a);
-    return tl_hand_over(ctx, node, st, a.list.out, count);
+    return tl_accumulate_all(ctx, node, st, a.list.out, count);
 }
 
 /* Adds the cache to the arguments: the given one, or a new one for the call to fill. */
@@ -303,11 +303,11 @@ static tl_status tno_columns(tl_tno *tno, const tl_args *args, tl_tensor *t)
     tl_status st = tl_tensor_new(tno->ctx, TL_F32, 3, dims, &a.tno.x);
     if (st == TL_OK) st = tl_new(tno->ctx, TL_F32, 3, dims, &a.tno.y);
     for (int64_t j = 0; j < n && st == TL_OK; j++) {
-        if ((st = tl_bring(a.tno.x)) != TL_OK) break;
+        if ((st = tl_to_cpu(a.tno.x)) != TL_OK) break;
         for (int64_t c = 0; c < d; c++) F32(a.tno.x)[j * d + c] = 1;
         st = tl_launch(tno->ctx, TL_OP_tno, &a);
-        if (st == TL_OK) st = tl_bring(a.tno.x);
-        if (st == TL_OK) st = tl_bring(a.tno.y);
+        if (st == TL_OK) st = tl_to_cpu(a.tno.x);
+        if (st == TL_OK) st = tl_to_cpu(a.tno.y);
         for (int64_t c = 0; c < d && st == TL_OK; c++) F32(a.tno.x)[j * d + c] = 0;
         for (int64_t i = 0; i < n && st == TL_OK; i++)
             for (int64_t c = 0; c < d; c++)
@@ -325,9 +325,9 @@ static tl_status dense_by_backend(tl_tno *tno, tl_tensor *coef, tl_tensor *const
     const tl_tno_backend *b = tno->plan.backend;
     const float          *raw[TL_TNO_PARAMS] = {0};
     void                 *plan = tno->plan.state, *own = NULL;
-    tl_status             st = tl_bring(coef);
+    tl_status             st = tl_to_cpu(coef);
     for (int i = 0; i < tno->plan.params && st == TL_OK; i++) {
-        st = tl_bring(params[i]);
+        st = tl_to_cpu(params[i]);
         raw[i] = F32(params[i]);
     }
     if (st == TL_OK && tno->plan.form.plan != b->plan) { /* tno->plan.state belongs to a device */

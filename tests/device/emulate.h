@@ -58,7 +58,7 @@ struct thread {
     dim3 index;
 };
 
-enum { MOST = 1024, STACK = 64 << 10, QUEUED = 256, SHARED = 227 << 10 };
+enum { MAX_THREADS = 1024, STACK = 64 << 10, QUEUED = 256, SHARED = 227 << 10 };
 
 struct copy { /* an upload; CUDA may read unpinned memory late, too */
     void *to;
@@ -73,13 +73,13 @@ struct graph { /* the captured launches, with their arguments */
 };
 
 struct machine {
-    thread threads[MOST];
+    thread threads[MAX_THREADS];
     jmp_buf scheduler;
     int count, now, sync; /* sync: whether the launch allows synchronisation; 2: SHARED_WORDS */
     int backwards; /* by EMULATE_BACKWARDS */
     dim3 block, grid, block_index;
-    uint64_t exchange[MOST];
-    uint32_t words[MOST][6]; /* of a tile product */
+    uint64_t exchange[MAX_THREADS];
+    uint32_t words[MAX_THREADS][6]; /* of a tile product */
     alignas(16) uint32_t shared[SHARED / 4]; /* SHARED_WORDS */
     copy queue[QUEUED]; /* executed as late as a GPU may do it: before the next work */
     int queued;
@@ -234,7 +234,7 @@ inline void guard(bool open)
     if (open) m.queued = 0;
 }
 
-inline void catch_up()
+inline void flush_queue()
 {
     guard(true);
     guard(false);
@@ -288,7 +288,7 @@ template <class... P> struct launch {
     void operator()(P... args) const
     {
         unsigned count = block.x * block.y * block.z;
-        if (count < 1 || count > MOST || grid.x < 1 || grid.y > 65535 || grid.z > 65535)
+        if (count < 1 || count > MAX_THREADS || grid.x < 1 || grid.y > 65535 || grid.z > 65535)
             die("a launch of a size that no GPU accepts");
         std::tuple<P...> all(args...);
         launch call = *this;

@@ -128,7 +128,7 @@ inline cudaError_t give(void *memory)
                 die("the memory of a graph that was never launched");
             for (int i = 0; i < at().queued; i++) { /* pending copies come first */
                 ptrdiff_t into = (char *)at().queue[i].to - (char *)memory;
-                if (into >= 0 && into < (ptrdiff_t)1 << q->size) catch_up();
+                if (into >= 0 && into < (ptrdiff_t)1 << q->size) flush_queue();
             }
             q->taken = false;
             (q->owner ? pieces().graphs : pieces().used) -= (uint64_t)1 << q->size;
@@ -168,7 +168,7 @@ static inline cudaError_t cudaEventRecord(cudaEvent_t, int)
 static inline cudaError_t cudaEventSynchronize(cudaEvent_t)
 {
     emulate::not_captured("a wait in a capture");
-    return emulate::catch_up(), cudaSuccess;
+    return emulate::flush_queue(), cudaSuccess;
 }
 /* EMULATE_PINNED=0: there is no pinned memory. */
 static inline cudaError_t cudaMallocHost(void **p, size_t n)
@@ -179,7 +179,7 @@ static inline cudaError_t cudaMallocHost(void **p, size_t n)
 }
 static inline cudaError_t cudaFreeHost(void *p)
 {
-    emulate::catch_up();
+    emulate::flush_queue();
     return free(p), cudaSuccess;
 }
 
@@ -229,7 +229,7 @@ static inline cudaError_t cudaMemset(void *p, int byte, size_t n)
 static inline cudaError_t cudaStreamSynchronize(cudaStream_t)
 {
     emulate::not_captured("a wait in a capture");
-    return emulate::catch_up(), cudaSuccess;
+    return emulate::flush_queue(), cudaSuccess;
 }
 static inline cudaError_t cudaStreamCreate(cudaStream_t *s) { return *s = 0, cudaSuccess; }
 static inline cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }

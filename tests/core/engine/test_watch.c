@@ -1,5 +1,5 @@
 /* test_watch.c - a watched backward pass: when leaves are reached and done, and that gradients
-** which are put off are added in the order of a plain pass, bit for bit. */
+** which are deferred are added in the order of a plain pass, bit for bit. */
 #include <string.h>
 
 #include "engine/backward.h"
@@ -10,18 +10,18 @@ enum { SHARED = 1, OTHER = 2 }; /* the numbers of the leaves */
 typedef struct watcher {
     tl_watch   watch;
     tl_tensor *prefix; /* what the gradient of SHARED begins with; it comes with its last use */
-    int        put_off, arrived, done[3], order[2], count;
+    int        deferred, arrived, done[3], order[2], count;
 } watcher;
 
-static tl_status reach(tl_watch *watch, tl_ctx *ctx, tl_slot *leaf, int *out_later)
+static tl_status reach(tl_watch *watch, tl_ctx *ctx, tl_slot *leaf, int *out_defer)
 {
     watcher *w = (watcher *)watch;
     (void)ctx;
     CHECK(!w->done[leaf->number]);
     if (leaf->number != SHARED || w->arrived) return TL_OK;
-    *out_later = leaf->uses > 1;
-    w->put_off += *out_later;
-    if (*out_later) return TL_OK;
+    *out_defer = leaf->uses > 1;
+    w->deferred += *out_defer;
+    if (*out_defer) return TL_OK;
     w->arrived = 1;
     leaf->grad = w->prefix;
     w->prefix = NULL;
@@ -94,7 +94,7 @@ static void order_of_sums(void)
     loss = loss_of(&p);
     CHECK_STATUS(tl_backward_watched(ctx, loss, &w.watch), TL_OK);
     tl_tensor_free(loss);
-    CHECK(w.put_off == 1 && w.arrived && w.count == 2);
+    CHECK(w.deferred == 1 && w.arrived && w.count == 2);
     CHECK(w.order[0] == OTHER && w.order[1] == SHARED);
     CHECK(p.w->slot->uses == 0 && p.other->slot->uses == 0);
     CHECK(same_bits(tl_grad(p.w), want) && same_bits(tl_grad(p.other), want_other));
@@ -105,11 +105,11 @@ static void order_of_sums(void)
     tl_ctx_free(ctx);
 }
 
-static tl_status fails(tl_watch *watch, tl_ctx *ctx, tl_slot *leaf, int *out_later)
+static tl_status fails(tl_watch *watch, tl_ctx *ctx, tl_slot *leaf, int *out_defer)
 {
     (void)watch;
-    *out_later = leaf->number == SHARED && leaf->uses > 1;
-    if (*out_later) return TL_OK;
+    *out_defer = leaf->number == SHARED && leaf->uses > 1;
+    if (*out_defer) return TL_OK;
     return tl_fail(ctx, TL_EIO, "the rank before is gone");
 }
 

@@ -1,4 +1,4 @@
-/* test_again.c - gradients that are added to what is there, and results that are made again. */
+/* test_recompute.c - gradients that are added to what is there, and results that are recomputed. */
 #include "base/memory.h"
 #include "operations.h"
 
@@ -99,7 +99,7 @@ static void a_held_gradient_stays(void)
     tl_ctx_free(ctx);
 }
 
-/* ---- Making again ---------------------------------------------------------------------------- */
+/* ---- Recomputing ----------------------------------------------------------------------------- */
 
 #define SIDE 1100 /* a matrix of more than 4 MiB */
 
@@ -119,9 +119,9 @@ typedef struct outcome {
     tl_tensor *in[TL_ARGS];
 } outcome;
 
-/* The loss is sum (y * y), so that y is kept for the gradient; y = op(1 x + 0). hold: the program
+/* The loss is sum (y * y), so that y is kept for the gradient; y = op(1 x + 0). keep: the program
 ** holds y; spoil: it changes what y was made from; fail: no memory is left for backward. */
-static outcome run_large(tl_ctx *ctx, const gradient_case *c, int hold, int spoil, int fail)
+static outcome run_large(tl_ctx *ctx, const gradient_case *c, int keep, int spoil, int fail)
 {
     outcome    o = {.freed = 0};
     tl_stream  s = tl_stream_new(1, c->name);
@@ -136,39 +136,39 @@ static outcome run_large(tl_ctx *ctx, const gradient_case *c, int hold, int spoi
     CHECK_STATUS(tl_reduce(TL_REDUCE_SUM, square, TL_ALL_AXES, 0, &loss), TL_OK);
     tl_tensor_free(square);
     o.freed = tl_memory_info(ctx).live;
-    if (!hold) tl_tensor_free(y);
+    if (!keep) tl_tensor_free(y);
     o.freed -= tl_memory_info(ctx).live;
     if (spoil) CHECK_STATUS(tl_tensor_fill(via[0], 0.5), TL_OK);
     free_all(via, c->inputs);
     if (fail) tl_alloc_fail_after(ctx, 2);
     o.st = tl_backward(ctx, loss);
     tl_alloc_fail_after(ctx, -1);
-    if (hold) tl_tensor_free(y);
+    if (keep) tl_tensor_free(y);
     tl_tensor_free(loss);
     return o;
 }
 
-static void large_results_are_made_again(void)
+static void large_results_are_recomputed(void)
 {
     tl_ctx *ctx = NULL;
     CHECK_STATUS(tl_ctx_new(2, &ctx), TL_OK);
     for (const gradient_case *c = large; c->name; c++) {
-        outcome kept = run_large(ctx, c, 1, 0, 0), again = run_large(ctx, c, 0, 0, 0);
-        CHECK(kept.st == TL_OK && again.st == TL_OK);
-        CHECK(kept.freed == 0 && again.freed >= SIDE * SIDE * sizeof(float));
+        outcome kept = run_large(ctx, c, 1, 0, 0), evicted = run_large(ctx, c, 0, 0, 0);
+        CHECK(kept.st == TL_OK && evicted.st == TL_OK);
+        CHECK(kept.freed == 0 && evicted.freed >= SIDE * SIDE * sizeof(float));
         for (int k = 0; k < c->inputs; k++) {
-            const tl_tensor *a = tl_grad(kept.in[k]), *b = tl_grad(again.in[k]);
+            const tl_tensor *a = tl_grad(kept.in[k]), *b = tl_grad(evicted.in[k]);
             CHECK(a && b && memcmp(tl_tensor_cf32(a), tl_tensor_cf32(b),
                                    (size_t)tl_tensor_len(a) * sizeof(float)) == 0);
         }
         free_all(kept.in, c->inputs);
-        free_all(again.in, c->inputs);
+        free_all(evicted.in, c->inputs);
     }
     CHECK(tl_memory_info(ctx).tensors == 0);
     tl_ctx_free(ctx);
 }
 
-static void failures_while_making_again(void)
+static void failures_while_recomputing(void)
 {
     tl_ctx *ctx = NULL;
     CHECK_STATUS(tl_ctx_new(1, &ctx), TL_OK);
@@ -189,7 +189,7 @@ int main(void)
     return run_tests((const test[]){
         {"gradients add", gradients_add},
         {"a held gradient stays", a_held_gradient_stays},
-        {"large results are made again", large_results_are_made_again},
-        {"failures while making again", failures_while_making_again},
+        {"large results are recomputed", large_results_are_recomputed},
+        {"failures while recomputing", failures_while_recomputing},
         {0}});
 }
