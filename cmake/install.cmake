@@ -3,12 +3,20 @@
 # interpreter and the program need; a rock has nothing else.
 file(RELATIVE_PATH UP /${CMAKE_INSTALL_LIBDIR} /)
 string(REGEX REPLACE "/$" "" UP "${UP}")
+# what a program needs that is linked with the engine's static library
+set(STATIC_FLAGS ${STATIC_LIBRARIES})
+list(TRANSFORM STATIC_FLAGS PREPEND -l)
+list(JOIN STATIC_FLAGS " " STATIC_FLAGS)
 configure_file(docs/toeplab.pc.in toeplab.pc @ONLY)
 configure_file(docs/toeplab-lab.pc.in toeplab-lab.pc @ONLY)
 set(library COMPONENT library)
 install(TARGETS toeplab RUNTIME DESTINATION bin ${library})
 install(TARGETS toeplab-core toeplab-lab EXPORT libraries
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ${library} NAMELINK_COMPONENT development)
+if(TARGET toeplab-static)
+  install(TARGETS toeplab-static EXPORT libraries
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
+endif()
 install(TARGETS ${BACKENDS} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/toeplab/backends ${library})
 if(HAS_CUDA)
   install(TARGETS cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/toeplab/devices ${library})
@@ -29,7 +37,8 @@ install(FILES core/toeplab.h core/toeplab-lab.h core/backend.h core/status.h
   DESTINATION include/toeplab)
 install(FILES ${CMAKE_BINARY_DIR}/toeplab.pc ${CMAKE_BINARY_DIR}/toeplab-lab.pc
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
-# find_package(toeplab) gives the targets toeplab::toeplab and toeplab::lab.
+# find_package(toeplab) gives the targets toeplab::toeplab, toeplab::toeplab_static and
+# toeplab::lab.
 include(CMakePackageConfigHelpers)
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/toeplab-config-version.cmake
   COMPATIBILITY SameMinorVersion)

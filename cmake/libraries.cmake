@@ -7,10 +7,10 @@ add_custom_command(OUTPUT ${SCHEMA} DEPENDS core/store/schema.sql cmake/embed.cm
     -P cmake/embed.cmake
   WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
 
-
 file(GLOB ENGINE CONFIGURE_DEPENDS core/context.c core/base/*.c core/engine/*.c core/ops/*.c
   core/products/*.c core/scan/*.c core/tno/*.c core/ranks/*.c)
 add_library(engine-objects OBJECT ${ENGINE})
+set(STATIC_LIBRARIES ${OPENBLAS_LIBRARIES} ${LIBMD_LIBRARIES} ${ONEDNN_LIBRARIES} pthread m dl)
 target_include_directories(engine-objects PUBLIC core)
 target_link_libraries(engine-objects PRIVATE PkgConfig::OPENBLAS PkgConfig::LIBMD Threads::Threads
   m dl ${ONEDNN_LIBRARIES})

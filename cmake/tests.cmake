@@ -24,8 +24,12 @@ if(HAS_CUDA)
   list(APPEND plugins cuda)
 endif()
 list(TRANSFORM plugins REPLACE "(.+)" "$<TARGET_FILE:\\1>")
+set(archive none)
+if(TARGET toeplab-static)
+  set(archive $<TARGET_FILE:toeplab-static>)
+endif()
 add_test(NAME symbols COMMAND toeplab lua ${here}/tests/program/symbols.lua ${here}
-  $<TARGET_FILE:toeplab-core> $<TARGET_FILE:toeplab-lab> ${CMAKE_NM} ${plugins})
+  $<TARGET_FILE:toeplab-core> $<TARGET_FILE:toeplab-lab> ${archive} ${CMAKE_NM} ${plugins})
 add_test(NAME packages_agree COMMAND toeplab lua ${here}/tests/packages/agree.lua ${here})
 foreach(package debian rock image) # each builds the whole tree
   add_test(NAME package_${package} COMMAND ${here}/tests/packages/${package}.sh ${here})

@@ -743,7 +743,8 @@ TL_API tl_status tl_recurrence_from_modes(tl_tensor *b, tl_tensor *decay, tl_rec
 /* ---- Backends -------------------------------------------------------------------------------- */
 
 /* tl_ctx_new loads backends from the build or installation folder and then from the folders in
-** TOEPLAB_BACKENDS, separated by ':'. A file that cannot be used is not an error;
+** TOEPLAB_BACKENDS, separated by ':'. The static library contains all but fft, and has "the
+** program" as their path. A file that cannot be used is not an error;
 ** tl_backend_problem reports it. */
 
 /* Loads one plugin. TL_EBACKEND: the message contains dlerror's text or the ABI numbers. */

@@ -161,12 +161,18 @@ static tl_status load_listed(tl_ctx *ctx, const char *folders)
     return st;
 }
 
+/* The backends in a static library, whose own table takes the place of this one
+** (cmake/static.cmake). */
+__attribute__((weak)) const tl_tno_backend *const tl_linked_backends[] = {NULL};
+
 tl_status tl_plugins_open(tl_ctx *ctx)
 {
     char        folder[PATH_MAX];
     const char *listed = getenv("TOEPLAB_BACKENDS");
     tl_status   st = TL_OK;
-    if (tl_beside_library("backends", folder, sizeof folder))
+    for (const tl_tno_backend *const *b = tl_linked_backends; *b && st == TL_OK; b++)
+        st = plugin_add(ctx, *b, "the program");
+    if (st == TL_OK && tl_beside_library("backends", folder, sizeof folder))
         st = load_folder(ctx, folder);
     if (st == TL_OK && listed) st = load_listed(ctx, listed);
     return st;

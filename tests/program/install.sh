@@ -189,16 +189,55 @@ add_executable(example example.c)
 target_link_libraries(example toeplab::toeplab)
 add_executable(signal signal.c)
 target_link_libraries(signal toeplab::lab)
+if(TARGET toeplab::toeplab_static)
+  add_executable(static example.c)
+  target_link_libraries(static toeplab::toeplab_static)
+endif()
 END
     cmake -S found -B found/build -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="${cc%% *}" \
         -DCMAKE_C_FLAGS="${sanitisers:+-fsanitize=$sanitisers}" &&
         cmake --build found/build && found/build/example | diff - shown
+}
+# The backends are inside the static library; a plugin is loaded all the same.
+cat >list.c <<'END'
+#include <stdio.h>
+#include <toeplab.h>
+int main(void)
+{
+    tl_ctx *ctx = NULL;
+    if (tl_ctx_new(1, &ctx) != TL_OK) return 1;
+    for (int i = 0; i < tl_backend_count(ctx); i++)
+        printf("%s %s\n", tl_backend_name(ctx, i), tl_backend_path(ctx, i));
+    tl_ctx_free(ctx);
+    return 0;
+}
+END
+static() { # PROGRAM: it prints what the page shows, and links no library of ours
+    "$@" | diff - printed && ! ldd "$1" | grep toeplab
+}
+archive() {
+    PKG_CONFIG_PATH="$prefix/lib/pkgconfig" pkg-config --static \
+        --define-variable=library=:libtoeplab.a --cflags --libs toeplab >flags &&
+        for file in example list; do
+            eval "$cc -std=c11 -Wall -Werror $file.c $(cat flags) -o static-$file" || return 1
+        done
+    static ./static-example
+}
+plugins() {
+    mkdir plugins && cp "$prefix/lib/toeplab/backends/fft.so" plugins &&
+        TOEPLAB_BACKENDS="$top/plugins" ./static-list >names &&
+        grep -qx "rac the program" names && grep -qx "fft $top/plugins/fft.so" names
 }
 learns() {
     sed -n '/^    step   1/,/^$/s/^    \(.\)/\1/p' c-api.md >shown && test -s shown &&
         found/build/signal | diff - shown
 }
 check "CMake's find_package finds both libraries" found
+if [ -e "$prefix/lib/libtoeplab.a" ]; then
+    check "a static program compiles with pkg-config's flags, and computes" archive
+    check "it loads a plugin beside its own backends" plugins
+    check "find_package finds the static library" static found/build/static
+fi
 check "a program in C learns, saves and loads a filter" learns
 example() {
     PKG_CONFIG_PATH="$prefix/lib/pkgconfig" pkg-config --cflags --libs toeplab-lab >flags &&

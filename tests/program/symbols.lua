@@ -1,8 +1,10 @@
 -- symbols.lua -- libtoeplab and libtoeplab-lab export the functions that their public headers
--- declare, and no others; what private headers mark as TL_PRIVATE has a version of its own.
--- toeplab lua tests/program/symbols.lua FOLDER LIBTOEPLAB LIBTOEPLAB_LAB NM [PLUGIN ...]
+-- declare, and no others; what private headers mark as TL_PRIVATE has a version of its own. The
+-- static library defines the names of both kinds.
+-- toeplab lua tests/program/symbols.lua FOLDER LIBTOEPLAB LIBTOEPLAB_LAB STATIC NM [PLUGIN ...]
+-- STATIC is none where the build has no static library.
 -- A plugin is a backend, a device or a module of Lua; it exports the entry by which it is loaded.
-local ROOT, ENGINE, LAB, NM = table.unpack(arg, 1, 4)
+local ROOT, ENGINE, LAB, STATIC, NM = table.unpack(arg, 1, 5)
 
 local function output(command)
   local pipe = assert(io.popen(command))
@@ -91,10 +93,20 @@ test("and privately what is marked as TL_PRIVATE",
   difference(found.TOEPLAB_PRIVATE_ or {}, private))
 test("libtoeplab-lab exports what toeplab-lab.h declares",
   difference(found.TOEPLAB_LAB_ or {}, declared(read(ROOT .. "/core/toeplab-lab.h"))))
+if STATIC ~= "none" then
+  local both, names = {}, {}
+  add(both, public)
+  add(both, private)
+  for line in output(quoted(NM) .. " -g --defined-only " .. quoted(STATIC)):gmatch "[^\n]+" do
+    local name = line:match "^%x+ %a (%S+)$"
+    if name and not name:find "^__odr_asan%." then names[name] = true end
+  end
+  test("libtoeplab.a defines both and hides the rest", difference(names, both))
+end
 test("they have these versions alone", versions == 3 and {} or { versions .. " versions" })
 
 local entries, others = {}, {}
-for i = 5, #arg do
+for i = 6, #arg do
   for _, names in pairs(exported(arg[i])) do
     for name in pairs(names) do
       -- Templates of C++'s library are weak, and the address sanitiser marks each variable.
@@ -105,7 +117,7 @@ for i = 5, #arg do
   end
   if not entries[arg[i]] then others[#others + 1] = arg[i] .. ": no entry" end
 end
-test("each plugin exports its entry alone", #arg > 4 and others or { "there is none" })
+test("each plugin exports its entry alone", #arg > 5 and others or { "there is none" })
 
 -- The comparison itself.
 local header = [[
@@ -119,4 +131,4 @@ test("a name too many and one too few are found",
   and {} or sins)
 
 print(("%d passed, %d failed"):format(passed, failed))
-os.exit(failed == 0 and passed == 6 and 0 or 1)
+os.exit(failed == 0 and passed == (STATIC == "none" and 6 or 7) and 0 or 1)
