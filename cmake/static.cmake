@@ -2,7 +2,7 @@
 # under the GPL, joined into one object. What is hidden in the shared library is local in it, and a
 # table that takes the place of the empty one of plugin.c names the backends.
 option(TL_STATIC "the engine as a static library, too" ON)
-if(NOT CMAKE_OBJCOPY)
+if(TL_SANITIZE OR NOT CMAKE_OBJCOPY) # sanitisers mark variables by names of their own
   set(TL_STATIC OFF)
 endif()
 if(NOT TL_STATIC)

@@ -138,6 +138,7 @@ tl_status tl_ctx_new(int threads, tl_ctx **out_ctx)
 void tl_ctx_free(tl_ctx *ctx)
 {
     if (!ctx) return;
+    tl_scope_end(ctx, 1);
     tl_tape_clear(ctx);
     tl_ctx_unref(ctx);
 }

@@ -175,6 +175,18 @@ TL_API tl_status tl_tensor_view(tl_tensor *t, int64_t offset, int ndim, const in
 TL_API tl_tensor *tl_tensor_retain(tl_tensor *t);
 TL_API void tl_tensor_free(tl_tensor *t);
 
+/* Begins a scope, inside those that are open, and returns its number. Ending it frees, as by
+** tl_tensor_free, each tensor that a function has returned since and that the caller has not freed
+** already; scopes inside it that are still open end, too. So what the tape needs, an owner by
+** tl_tensor_retain and the gradients of leaves stay, as do objects that are not tensors. The
+** backward function of a tl_func begins outside of all scopes, and what it leaves open ends with
+** it. tl_ctx_free ends all scopes. */
+TL_API int tl_scope_begin(tl_ctx *ctx);
+TL_API void tl_scope_end(tl_ctx *ctx, int scope);
+/* Moves t from the innermost scope to the scope around it, or to the caller if there is none, and
+** returns t. A tensor from elsewhere stays where it is. */
+TL_API tl_tensor *tl_scope_keep(tl_tensor *t);
+
 TL_API tl_ctx *tl_tensor_ctx(const tl_tensor *t);
 TL_API tl_type tl_tensor_type(const tl_tensor *t);
 TL_API int tl_tensor_ndim(const tl_tensor *t);

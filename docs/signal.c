@@ -10,6 +10,7 @@ static void must(tl_status st) /* succeed */
 {
     if (st == TL_OK) return;
     fprintf(stderr, "signal: %s\n", tl_errmsg(ctx));
+    tl_ctx_free(ctx);
     exit(1);
 }
 
@@ -17,14 +18,14 @@ static void must(tl_status st) /* succeed */
 static float loss_of(tl_tno *tno, tl_tensor *filter, tl_tensor *x, tl_tensor *want)
 {
     tl_tensor *y, *error, *squares, *loss;
+    int        scope = tl_scope_begin(ctx);
     must(tl_tno_apply(tno, filter, NULL, x, &y));
     must(tl_binary(TL_BINARY_SUB, y, want, &error));
     must(tl_unary(TL_UNARY_square, error, &squares));
     must(tl_reduce(TL_REDUCE_MEAN, squares, TL_ALL_AXES, 0, &loss));
     if (tl_requires_grad(filter)) must(tl_backward(ctx, loss));
     float value = tl_tensor_cf32(loss)[0];
-    tl_tensor *const used[] = {y, error, squares, loss};
-    for (int i = 0; i < 4; i++) tl_tensor_free(used[i]);
+    tl_scope_end(ctx, scope); /* frees the four */
     return value;
 }
 
@@ -38,6 +39,7 @@ int main(void)
     tl_tensor *x, *want, *truth, *filter, *m, *v, *loaded;
     tl_h5     *file;
     if (tl_ctx_new(1, &ctx) != TL_OK) return 1;
+    (void)tl_scope_begin(ctx); /* tl_ctx_free ends it */
     must(tl_tno_new(ctx, "rac", n, 1, 1, NULL, &tno));
     must(tl_tensor_new(ctx, TL_F32, 3, x_dims, &x));
     must(tl_random_normal(x, &s, 0, 1));
@@ -58,8 +60,6 @@ int main(void)
     must(tl_h5_read(file, "filter", &loaded));
     printf("loss of the loaded filter %.3f\n", (double)loss_of(tno, loaded, x, want));
     tl_h5_close(file);
-    tl_tensor *const all[] = {x, want, truth, filter, m, v, loaded};
-    for (int i = 0; i < 7; i++) tl_tensor_free(all[i]);
     tl_tno_free(tno);
     tl_ctx_free(ctx);
     return 0;

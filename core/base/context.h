@@ -36,6 +36,9 @@ struct tl_ctx {
     struct tl_node *tape; /* engine/tape.h */
     int64_t tape_len, tape_cap;
     int64_t tape_base; /* where the tape of a backward pass inside another begins (engine/func.c) */
+    int scopes; /* how many are open (engine/tensor.c) */
+    int scope_base; /* how many of them do not take in the tensors that are made now */
+    tl_tensor *scoped; /* a list of the tensors in scopes, those in inner scopes first */
     int64_t gradients; /* how many tl_gradients have begun (engine/chosen.c) */
     int64_t choice; /* which of these is running the backward pass; 0: none of them */
     struct tl_running_func *func; /* whose backward function is running (engine/func.c), or NULL */

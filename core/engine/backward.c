@@ -277,13 +277,14 @@ tl_status tl_check_loss(tl_ctx *ctx, const tl_tensor *loss)
 static tl_status tape_walk_from(tl_ctx *ctx, tl_tensor *y, tl_tensor *dy, tl_watch *watch)
 {
     /* gradient functions call operators, which must not be recorded */
-    int       recording = tl_set_recording(ctx, 0);
+    int       recording = tl_set_recording(ctx, 0), scope = tl_scope_pause(ctx);
     tl_range(ctx, "backward");
     tl_status st = tl_accumulate(ctx, y->slot, dy);
     if (watch) count_uses(ctx);
     if (st == TL_OK) st = tape_walk(ctx, watch);
     tl_range(ctx, NULL);
     tl_tape_clear(ctx);
+    tl_scope_resume(ctx, scope);
     (void)tl_set_recording(ctx, recording);
     return st;
 }

@@ -94,6 +94,9 @@ static tl_status call_backward(tl_ctx *ctx, func *f, tl_tensor **dxs)
     ctx->func = f;
     ctx->choice = 0;
     tl_status st = f->of.backward(f->of.user, f->dys, dxs);
+    for (int i = 0; i < f->inputs; i++)
+        if (dxs[i]) tl_scope_leave(dxs[i]);
+    tl_scope_end(ctx, ctx->scope_base + 1);
     if (st == TL_OK && written(f) != f->written) /* other nodes may share its storage */
         st = tl_fail(ctx, TL_EINVAL, "%s: backward changed a gradient in place that it was given",
                      f->name);
@@ -197,7 +200,7 @@ static tl_status record_node(tl_ctx *ctx, func *f, tl_tensor *const *inputs,
         func_release(f);
     for (int i = 0; hidden->slot && i < count; i++) { /* the node needs no values of its inputs */
         tl_listed *listed = &ctx->tape[hidden->slot->node].list[i];
-        tl_tensor_free(listed->t);
+        tl_tensor_drop(listed->t);
         listed->t = NULL;
     }
     free_list(list, count, kept);

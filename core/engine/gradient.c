@@ -37,7 +37,13 @@ tl_status tl_set_grad(tl_tensor *t, tl_tensor *grad)
         return tl_fail(t->ctx, TL_ESHAPE,
                        "grad: the gradient is %s, the tensor %s: the shapes must "
                        "be equal", SHAPE(grad), SHAPE(t));
-    if (grad) tl_tensor_retain(grad);
+    if (grad && grad->scope) { /* the caller may free it in there, as slots do not hold tensors */
+        tl_status st = tl_tensor_view(grad, 0, grad->ndim, grad->dims, &grad);
+        if (st != TL_OK) return st;
+        tl_scope_leave(grad);
+    } else if (grad) {
+        tl_tensor_retain(grad);
+    }
     tl_tensor_free(t->slot->grad);
     t->slot->grad = grad;
     return TL_OK;

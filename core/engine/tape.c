@@ -51,7 +51,7 @@ void tl_node_clear(tl_node *node)
     }
     for (int i = 0; i < node->count; i++) {
         tl_slot_free(node->list[i].slot);
-        tl_tensor_free(node->list[i].t);
+        tl_tensor_drop(node->list[i].t);
     }
     free(node->list);
     if (node->release) node->release(node->saved.p);
@@ -150,7 +150,7 @@ tl_status tl_record_list(tl_ctx *ctx, tl_tensor *out, tl_grad_fn grad, tl_tensor
     }
     for (int i = 0; node && i < count; i++)
         if (list[i])
-            all[i] = (tl_listed){needed ? tl_tensor_retain(list[i]) : NULL,
+            all[i] = (tl_listed){needed ? tl_tensor_hold(list[i]) : NULL,
                                  tl_slot_retain(list[i]->slot), list[i]->storage->version};
     if (!node && release && saved) release(saved->p);
     return st;

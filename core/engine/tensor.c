@@ -142,6 +142,17 @@ static tl_status tensor_length(tl_ctx *ctx, int ndim, const int64_t *dims, int64
     return TL_OK;
 }
 
+static void scope_insert(tl_tensor *t, int scope)
+{
+    tl_tensor **at = &t->ctx->scoped;
+    while (*at && (*at)->scope > scope) at = &(*at)->next;
+    t->scope = scope;
+    t->next = *at;
+    t->link = at;
+    if (t->next) t->next->link = &t->next;
+    *at = t;
+}
+
 /* Creates a tensor on storage s from element offset on. Takes over one reference to s, also on
 ** failure. */
 static tl_status tensor_wrap(tl_ctx *ctx, tl_storage *s, tl_type type, int64_t offset, int ndim,
@@ -161,6 +172,7 @@ static tl_status tensor_wrap(tl_ctx *ctx, tl_storage *s, tl_type type, int64_t o
     t->len = len;
     for (int i = 0; i < ndim; i++) t->dims[i] = dims[i];
     tl_count_tensor(ctx, 1);
+    if (ctx->scopes > ctx->scope_base) scope_insert(t, ctx->scopes);
     *out_t = t;
     return TL_OK;
 }
@@ -254,7 +266,8 @@ void tl_evict(tl_tensor *t)
 void tl_tensor_free(tl_tensor *t)
 {
     if (!t) return;
-    if (--t->refs > 0) {
+    if (--t->refs <= t->tape_refs + t->held) tl_scope_leave(t);
+    if (t->refs > 0) {
         tl_evict(t);
         return;
     }
@@ -272,6 +285,64 @@ tl_status tl_finish(tl_status st, tl_tensor *t, tl_tensor **out)
     else
         tl_tensor_free(t);
     return st;
+}
+
+/* ---- Scopes ---------------------------------------------------------------------------------- */
+
+tl_tensor *tl_tensor_hold(tl_tensor *t)
+{
+    t->held++;
+    return tl_tensor_retain(t);
+}
+
+void tl_tensor_drop(tl_tensor *t)
+{
+    if (t) t->held--;
+    tl_tensor_free(t);
+}
+
+void tl_scope_leave(tl_tensor *t)
+{
+    if (t->scope == 0) return;
+    *t->link = t->next;
+    if (t->next) t->next->link = t->link;
+    t->scope = 0;
+}
+
+int tl_scope_pause(tl_ctx *ctx)
+{
+    int base = ctx->scope_base;
+    ctx->scope_base = ctx->scopes;
+    return base;
+}
+
+void tl_scope_resume(tl_ctx *ctx, int base)
+{
+    tl_scope_end(ctx, ctx->scope_base + 1);
+    ctx->scope_base = base;
+}
+
+int tl_scope_begin(tl_ctx *ctx) { return ++ctx->scopes; }
+
+void tl_scope_end(tl_ctx *ctx, int scope)
+{
+    if (scope <= ctx->scope_base) scope = ctx->scope_base + 1;
+    if (scope > ctx->scopes) return;
+    while (ctx->scoped && ctx->scoped->scope >= scope) {
+        tl_tensor *t = ctx->scoped;
+        tl_scope_leave(t);
+        tl_tensor_free(t);
+    }
+    ctx->scopes = scope - 1;
+}
+
+tl_tensor *tl_scope_keep(tl_tensor *t)
+{
+    int scope = t->scope;
+    if (scope == 0 || scope < t->ctx->scopes) return t;
+    tl_scope_leave(t);
+    if (scope - 1 > t->ctx->scope_base) scope_insert(t, scope - 1);
+    return t;
 }
 
 /* ---- Slots ----------------------------------------------------------------------------------- */

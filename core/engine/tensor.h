@@ -35,6 +35,7 @@ typedef struct tl_slot {
 struct tl_tensor {
     int refs;
     int tape_refs; /* how many of refs the tape holds */
+    int held;      /* how many other refs the engine holds, not a caller */
     tl_ctx *ctx;
     tl_storage *storage;
     size_t offset; /* bytes from storage->data on, which is NULL after tl_evict */
@@ -43,6 +44,8 @@ struct tl_tensor {
     int64_t dims[TL_MAXDIMS];
     int64_t len;
     tl_slot *slot; /* NULL: requires no gradient */
+    int scope;     /* the number of the scope that owns the caller's reference; 0: none */
+    tl_tensor *next, **link; /* in ctx->scoped; *link is this tensor */
 };
 
 /* The shape of a tensor that may no longer exist. */
@@ -97,6 +100,16 @@ TL_PRIVATE tl_status tl_finish(tl_status st, tl_tensor *t, tl_tensor **out);
 /* Frees the memory of t if it is large, the tape can recompute t and is its only owner, no view
 ** shares it, and recording is on. */
 void tl_evict(tl_tensor *t);
+/* Like tl_tensor_retain and tl_tensor_free, for owners in the engine that outlive a call and do not
+** hand their reference on: a scope owns no tensor that its caller has freed. */
+tl_tensor *tl_tensor_hold(tl_tensor *t);
+void tl_tensor_drop(tl_tensor *t); /* NULL is harmless */
+/* Takes t out of its scope, if it is in one, since the engine takes the caller's reference over. */
+void tl_scope_leave(tl_tensor *t);
+/* Until tl_scope_resume, which takes the result, new tensors belong to the engine, and not to the
+** scopes that are open. */
+int tl_scope_pause(tl_ctx *ctx);
+void tl_scope_resume(tl_ctx *ctx, int base);
 tl_slot *tl_slot_new(int leaf); /* NULL: out of memory */
 tl_slot *tl_slot_retain(tl_slot *slot); /* NULL is harmless */
 void tl_slot_free(tl_slot *slot);       /* drops one reference; NULL is harmless */

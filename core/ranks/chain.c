@@ -141,6 +141,7 @@ tl_status tl_ranks_backward(tl_ranks *r, tl_tensor *loss, tl_tensor *const *leav
                .to = to,
                .leaves = calloc((size_t)count + 1, sizeof *c.leaves)};
     if (!c.leaves) return tl_fail(r->ctx, TL_ENOMEM, "out of memory");
+    int       scope = tl_scope_pause(r->ctx);
     tl_status st = from < 0 ? TL_OK : tl_ranks_check_other(r, from);
     if (st == TL_OK && to >= 0) st = tl_ranks_check_other(r, to);
     if (st == TL_OK) st = begin(&c, leaves, from);
@@ -156,5 +157,6 @@ tl_status tl_ranks_backward(tl_ranks *r, tl_tensor *loss, tl_tensor *const *leav
         tl_tensor_free(l->like);
     }
     free(c.leaves);
+    tl_scope_resume(r->ctx, scope);
     return st;
 }

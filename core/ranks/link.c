@@ -48,7 +48,7 @@ static void mail_free(tl_mail *m)
 {
     while (m) {
         tl_mail *next = m->next;
-        tl_tensor_free(m->t);
+        tl_tensor_drop(m->t);
         free(m);
         m = next;
     }
@@ -77,15 +77,12 @@ void tl_link_close(tl_ranks *r)
 #define ANNOUNCED 0    /* the tag of announcements; messages have others */
 #define SEVERAL   (-1) /* announces several messages */
 
-/* Takes over the caller's reference to t, also when it fails. */
+/* Holds t, unless it fails. */
 static tl_status append(tl_ranks *r, tl_mail **last, int peer, int tag, tl_tensor *t)
 {
     tl_mail *m = calloc(1, sizeof *m);
-    if (!m) {
-        tl_tensor_free(t);
-        return tl_fail(r->ctx, TL_ENOMEM, "out of memory");
-    }
-    *m = (tl_mail){.peer = peer, .tag = tag, .t = t};
+    if (!m) return tl_fail(r->ctx, TL_ENOMEM, "out of memory");
+    *m = (tl_mail){.peer = peer, .tag = tag, .t = t ? tl_tensor_hold(t) : NULL};
     while (*last) last = &(*last)->next;
     *last = m;
     return TL_OK;
@@ -119,7 +116,7 @@ tl_status tl_link_send(tl_ranks *r, int to, int tag, tl_tensor *t)
         return tl_fail(r->ctx, TL_EINVAL, "ranks: a message of %lld numbers; the most is %d",
                        (long long)t->len, INT32_MAX);
     if (to > r->rank) return send_now(r, to, tag, t);
-    return append(r, &r->held, to, tag, t ? tl_tensor_retain(t) : NULL);
+    return append(r, &r->held, to, tag, t);
 }
 
 tl_status tl_link_flush(tl_ranks *r)
@@ -145,7 +142,7 @@ static tl_status receive_one(tl_ranks *r, int from, int tag, int32_t count)
     tl_status     st = count > 0 ? tl_new(r->ctx, TL_F32, 1, dims, &t) : TL_OK;
     if (st == TL_OK && t) st = tl_to_device(t, r->ctx->device);
     if (st == TL_OK && t) st = r->link->receive(r->ctx, r->channel, from, DATA(t), count);
-    if (st == TL_OK) return append(r, &r->mail, from, tag, t);
+    if (st == TL_OK) st = append(r, &r->mail, from, tag, t);
     tl_tensor_free(t);
     return st;
 }
@@ -186,7 +183,7 @@ tl_status tl_link_take(tl_ranks *r, int from, int tag, const tl_tensor *like, tl
                          (long long)m->t->len, SHAPE(like));
         else if (m->t)
             st = tl_tensor_view(m->t, 0, like->ndim, like->dims, out_t);
-        tl_tensor_free(m->t);
+        tl_tensor_drop(m->t);
         free(m);
         return st;
     }

@@ -18,7 +18,7 @@ tl_status tl_ranks_post(tl_ranks *r, int to, int tag, tl_tensor *t)
     st = r->transport->send(r->ctx, r->group, to, tag, t ? DATA(t) : NULL, t ? t->len : 0,
                             &request);
     if (st != TL_OK) return st;
-    r->parcels[r->parcel_count++] = (tl_parcel){request, t ? tl_tensor_retain(t) : NULL};
+    r->parcels[r->parcel_count++] = (tl_parcel){request, t ? tl_tensor_hold(t) : NULL};
     return TL_OK;
 }
 
@@ -28,7 +28,7 @@ tl_status tl_ranks_wait(tl_ranks *r)
     for (int i = 0; i < r->parcel_count; i++) {
         tl_status ended = r->transport->finish(r->ctx, r->parcels[i].request, NULL);
         if (st == TL_OK) st = ended;
-        tl_tensor_free(r->parcels[i].held);
+        tl_tensor_drop(r->parcels[i].held);
     }
     r->parcel_count = 0;
     return st;

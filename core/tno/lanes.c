@@ -20,8 +20,10 @@
 static tl_status zeros(tl_ctx *ctx, int64_t count, tl_tensor **out_t)
 {
     tl_status st = tl_tensor_new_host(ctx, TL_F32, 1, &count, out_t);
-    if (st == TL_OK) memset(DATA(*out_t), 0, (size_t)count * sizeof(float));
-    return st;
+    if (st != TL_OK) return st;
+    tl_scope_leave(*out_t);
+    memset(DATA(*out_t), 0, (size_t)count * sizeof(float));
+    return TL_OK;
 }
 
 void tl_lanes_release(void *state)
