@@ -180,9 +180,9 @@ t.test("every source file that the comments of the public headers name exists", 
   t.ok(count >= 8, count .. " names")
 end)
 
-t.test("the README is read in five minutes", function()
+t.test("the README is read in two minutes", function()
   local _, lines = t.read(docs .. "../README.md"):gsub("\n", "")
-  t.ok(lines <= 120, lines .. " lines")
+  t.ok(lines <= 90, lines .. " lines")
 end)
 
 -- The names in a part of the library: those that it says are known when asked for another.
