@@ -136,7 +136,7 @@ t.test("a function that no example calls is found", function()
   t.eq(uncalled_in(section, "tl.f(t:i())"), { "tl.c-d" })
 end)
 
-t.test("the examples of a section call its functions, but for those listed with a reason", function()
+t.test("the examples of a section call its functions, unless a reason is listed", function()
   local missing, needed = {}, {}
   for path, text in pairs(reference.pages()) do
     local page, fence = path:match "([%w_]+)%.md$", false
