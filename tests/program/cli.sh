@@ -96,6 +96,21 @@ for slip in rn runn; do
     expect "help $slip suggests the verb beside sections" 0 "^Did you mean 'run'?" "$toeplab" help $slip
     check "... and has sections" grep -q "^[a-z/-]*[.]md: " "$top/out"
 done
+# The library's names, of which the manual has the declaration, options and example.
+while IFS='|' read -r name line; do
+    expect "help $name" 0 "$line" "$toeplab" help "$name"
+done <<'END'
+tl.einsum|^    tl[.]einsum(equation: string, a \[, b\]): Tensor  .*(torch[.]einsum)$
+tl.einsum|^    print(tl.einsum("ij,ij->i", a, b):show())$
+tl.einsum|^    -->           2          3$
+einsum|^from-pytorch[.]md: Names$
+x:argsort|^        the order of each row, .*inverse
+torch.cat|^    tl[.]concat(tensors: Tensor\[\], axis): Tensor
+tl.optim.adam|^        betas: Decay rates of the two moments[.] (default {0.9, 0.98}; table)$
+tl.nn.GTU|^        x \[b,n,dim\] -> \[b,n,dim\]: the gated Toeplitz unit
+GTU|^        causal: Position i sees only j <= i[.] (default true; boolean)$
+END
+refuse "help on a function that is not there" 2 "unknown verb or topic 'tl.nosuch'" "$toeplab" help tl.nosuch
 expect "help on a word of the manual" 0 "^guide[.]md: " "$toeplab" help rate
 check "... suggests no verb" sh -c "! grep -q 'Did you mean' '$top/out'"
 refuse "help on an unknown word" 2 "unknown verb or topic 'xyzzy'" "$toeplab" help xyzzy

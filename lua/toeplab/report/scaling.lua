@@ -276,9 +276,10 @@ end
 
 -- Fits several lists of points by one form, so that their exponents can be compared. "auto" is
 -- offset if every list has enough sizes for intervals and its offset has an interval above 0, else
--- power. Returns the fits and the form.
+-- power, and the default. Returns the fits and the form.
 function scaling.fits(lists, form)
   local fits = {}
+  form = form or "auto"
   if #lists == 0 then error("scaling: there is nothing to fit", 0) end
   if form == "auto" then
     form = "offset"

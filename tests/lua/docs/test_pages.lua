@@ -21,21 +21,59 @@ local function run(folder, words)
   return said
 end
 
+local ran = {} -- the blocks ```sh that were run
+
+-- Runs the commands of the first block ```sh of a page after a text, in a folder, with more words
+-- for those that run or plan. change, if given: old -> new, the numbers that are smaller here.
+-- Returns what they print.
+local function run_commands(folder, text, after, more, change)
+  local at = assert(text:find(after, 1, true), after)
+  local said, commands = {}, text:match("\n```sh\n(.-)\n```", at)
+  ran[commands] = true
+  for line in commands:gmatch "[^\n]+" do
+    local words = line:gsub(" +# .*$", ""):match "^%./lab (.*)$"
+    t.ok(words, line)
+    for old, new in pairs(change or {}) do
+      words = (" " .. words):gsub("([ =])" .. old .. "%f[%W]", "%1" .. new):sub(2)
+    end
+    local takes = words:find "^run " or words:find "^plan "
+    said[#said + 1] = run(folder, words .. (takes and " " .. more or ""))
+  end
+  return said
+end
+
+-- Runs Python on a script in a folder if a Python has this module. Returns what it prints, or nil.
+local function python(folder, module, script)
+  for _, name in ipairs { "python3", "/usr/bin/python3" } do
+    if os.execute(name .. " -c 'import " .. module .. "' 2>/dev/null") then
+      t.write(folder .. "/script.py", script)
+      local said, code = t.shell(("cd '%s' && %s script.py 2>&1"):format(folder, name))
+      t.ok(code == 0, said)
+      return said
+    end
+  end
+end
+
 t.test("own-data.md: its experiment learns from its table, and a folder is a corpus", function()
   local text = page "own-data"
   t.in_folder(function(folder)
     local rows = block(text, "text", "label,text")
     t.write(folder .. "/reviews.csv", rows .. rows:gsub("^[^\n]*\n", ""):rep(20))
     t.write(folder .. "/reviews.lua", block(text, "lua", "-- reviews.lua"))
-    local said = run(folder, "run reviews.lua steps=2 seeds=2 length=32 dim=8 batch=4")
-    t.holds(said, "4 trials: 4 done", "bayes_accuracy")
-    t.holds(run(folder, "compare decay=0.99 decay=none --metric test_accuracy"), "test_accuracy")
-    assert(core.sys.mkdir(folder .. "/notes"))
-    for _, name in ipairs { "a", "b" } do
+    local said = run_commands(folder, text, "label,text\n",
+      "steps=2 seeds=2 length=32 dim=8 batch=4")
+    t.holds(said[1], "4 trials: 4 done", "bayes_accuracy")
+    t.holds(said[2], "test_accuracy")
+    assert(core.sys.mkdir(folder .. "/notes") and core.sys.mkdir(folder .. "/experiments"))
+    for _, name in ipairs { "a", "diary" } do
       t.write(("%s/notes/%s.txt"):format(folder, name), ("some words of " .. name .. "\n"):rep(200))
     end
-    t.write(folder .. "/table.lua", t.read "../../experiments/tnn-table10.lua")
-    t.holds(run(folder, "plan table.lua scale=smoke tokenizer=char corpus=./notes"), "to run")
+    local table10 = "experiments/tnn-table10.lua"
+    t.write(folder .. "/" .. table10, t.read("../../" .. table10))
+    t.holds(run_commands(folder, text, "takes a path as its corpus", "tokenizer=char",
+      { run = "plan", quick = "smoke" })[1], "to run")
+    t.holds(run(folder, "plan " .. table10 .. " scale=smoke tokenizer=char corpus=./notes"),
+      "to run")
   end)
 end)
 
@@ -50,14 +88,13 @@ t.test("own-data.md: its long text is learnt in byte pairs, carried, packed, con
   t.in_folder(function(folder)
     write_text(folder)
     t.write(folder .. "/long.lua", block(page "own-data", "lua", "-- long.lua"))
-    run(folder, "data bpe text.txt --size 300 --out text.bpe")
-    local small = " steps=2 warmup=1 layers=1 dim=8 length=16 lengths=16 memory=16 vocab_size=300 "
-      .. "seeds=1"
-    t.holds(run(folder, "run long.lua" .. small), "2 trials: 2 done", "fivegram_ppl")
-    t.holds(run(folder, "run long.lua documents=packed carry=false" .. small), "1 trial: 1 done")
-    t.holds(run(folder, "compare long carry=false carry=true documents=joined"), "one pair")
-    local said = run(folder, "generate @best:test_ppl --prompt 'In the' --tokens 9 --seed 2")
-    t.ok(said:find("In the", 1, true) and #said > #"In the" + 9, said)
+    local said = run_commands(folder, page "own-data", "-- long.lua", "steps=2 warmup=1 layers=1 "
+      .. "dim=8 length=16 lengths=16 memory=16 vocab_size=300 seeds=1", { ["1000"] = 300 })
+    t.eq(#said, 5)
+    t.holds(said[2], "2 trials: 2 done", "fivegram_ppl")
+    t.holds(said[3], "1 trial: 1 done")
+    t.holds(said[4], "one pair")
+    t.ok(said[5]:find("In the", 1, true) and #said[5] > #"In the" + 9, said[5])
   end)
 end)
 
@@ -71,7 +108,10 @@ t.test("own-data.md: its rows of tokens are learnt", function()
         targets[i][k] = k > 1 and ids[i][k] == ids[i][k - 1] and 1 or 0
       end
     end
-    tl.save(folder .. "/tags.npz", { ids = tl.ids(ids), targets = tl.ids(targets) })
+    local made = python(folder, "numpy", block(page "own-data", "python", "tags.npz"))
+    if not made then
+      tl.save(folder .. "/tags.npz", { ids = tl.ids(ids), targets = tl.ids(targets) })
+    end
     t.write(folder .. "/tags.lua", block(page "own-data", "lua", "-- tags.lua"))
     t.holds(run(folder, "run tags.lua steps=2 seeds=1 dim=8"), "2 trials: 2 done", "always_0")
   end)
@@ -85,11 +125,12 @@ t.test("own-data.md: its images are classified, and image.lua takes them", funct
       t.write(("%s/%d.pgm"):format(class, i), "P5 8 8 255\n" .. string.char(i + 1):rep(64))
     end
     t.write(folder .. "/photos.lua", block(page "own-data", "lua", "-- photos.lua"))
-    t.write(folder .. "/image.lua", t.read "../../experiments/image.lua")
+    assert(core.sys.mkdir(folder .. "/experiments"))
+    t.write(folder .. "/experiments/image.lua", t.read "../../experiments/image.lua")
     t.holds(run(folder, "run photos.lua steps=2 seeds=1 dim=8 batch=4"), "2 trials: 2 done",
       "ridge_accuracy")
-    t.holds(run(folder, "run image.lua scale=smoke data=./photos patch=4 seeds=1 model=tnn"),
-      "1 trial: 1 done", "test_accuracy")
+    t.holds(run_commands(folder, page "own-data", "## Labelled images",
+      "scale=smoke seeds=1 model=tnn")[1], "1 trial: 1 done", "test_accuracy")
   end)
 end)
 
@@ -114,14 +155,15 @@ t.test("own-data.md: its mixers are compared at equal parameters", function()
     assert(core.sys.mkdir(folder .. "/notes"))
     t.write(folder .. "/notes/a.txt", table.concat(words, "\n"))
     t.write(folder .. "/mixers.lua", block(page "own-data", "lua", "-- mixers.lua"))
-    local said = run(folder, "run mixers.lua steps=1 length=16 batch=2 dim=16 layers=1 "
-      .. "parameters=60000 seeds=2 lr=0.01")
-    t.holds(said, "6 trials: 6 done", "ngram_bits")
+    local said = run_commands(folder, page "own-data", "-- mixers.lua", "steps=1 length=16 batch=2 "
+      .. "dim=16 layers=1 parameters=60000 seeds=2 lr=0.01")
+    t.holds(said[1], "to run")
+    t.holds(said[2], "6 trials: 6 done", "ngram_bits")
     for _, mixer in ipairs { "gtu", "attention", "mamba" } do
-      local count = said:match("\n" .. mixer .. "%s[^\n]-%s(%d+)%s+%d+\n")
-      t.ok(math.abs(tonumber(count) / 60000 - 1) < 0.03, said)
+      local count = said[2]:match("\n" .. mixer .. "%s[^\n]-%s(%d+)%s+%d+\n")
+      t.ok(math.abs(tonumber(count) / 60000 - 1) < 0.03, said[2])
     end
-    t.holds(run(folder, "compare mixers --baseline mixer=gtu"),
+    t.holds(said[3],
       "cannot tell: both sides predict worse than n-grams of their training text")
   end)
 end)
@@ -129,10 +171,10 @@ end)
 t.test("extend.md: a mixer of one's own is a row of a paper's table", function()
   t.in_folder(function(folder)
     t.write(folder .. "/mine.lua", block(page "extend", "lua", "-- mine.lua"))
-    t.holds(run(folder, "run mine.lua scale=smoke seeds=1"), "2 trials: 2 done")
-    t.holds(run(folder, "table tnn/table10 scale=smoke"), "\n0.99 (ours) mixer=gtu ",
-      "\n0.99 (ours) mixer=mine ")
-    t.holds(run(folder, "compare mine mixer=gtu mixer=mine"), "mixer=mine minus mixer=gtu")
+    local said = run_commands(folder, page "extend", "-- mine.lua", "seeds=1")
+    t.holds(said[1], "2 trials: 2 done")
+    t.holds(said[2], "\n0.99 (ours) mixer=gtu ", "\n0.99 (ours) mixer=mine ")
+    t.holds(said[3], "mixer=mine minus mixer=gtu")
   end)
 end)
 
@@ -141,22 +183,29 @@ t.test("from-pytorch.md: both models run, and its rows are those of the messages
   t.in_folder(function(folder)
     write_text(folder)
     t.write(folder .. "/gpt.lua", block(text, "lua"))
-    t.holds(run(folder, "run gpt.lua steps=12 seeds=1 dim=8"), "2 trials: 2 done", "ppl")
-    t.holds(run(folder, "compare gpt mixer=attention mixer=tno"), "mixer=tno minus")
-    t.write(folder .. "/gpt.py", (block(text, "python"):gsub(", 100\n", ", 2\n")))
-    for _, python in ipairs { "python3", "/usr/bin/python3" } do
-      if os.execute(python .. " -c 'import torch' 2>/dev/null") then
-        local said, code = t.shell(("cd '%s' && %s gpt.py 2>&1"):format(folder, python))
-        t.ok(code == 0 and tonumber(said) > 1, said)
-        break
-      end
-    end
+    local said = run_commands(folder, text, "-- gpt.lua", "steps=12 seeds=1 dim=8")
+    t.holds(said[1], "2 trials: 2 done", "ppl")
+    t.holds(said[2], "mixer=tno minus")
+    local ppl = python(folder, "torch", (block(text, "python"):gsub(", 100\n", ", 2\n")))
+    t.ok(not ppl or tonumber(ppl) > 1, ppl)
   end)
   local rows = {}
   for names, ours in text:match "| PyTorch | here |.*":gmatch "\n| ([^\n]-) | `([^\n]-)` |" do
     for name in names:gmatch "`([^`]+)`" do rows[name] = ours end
   end
   t.eq(rows, pytorch.ours)
+end)
+
+t.test("every block of commands of these pages was run", function()
+  if arg[1] then t.skip "only some tests ran" end
+  local count = 0
+  for _, name in ipairs { "own-data", "extend", "from-pytorch" } do
+    for commands in page(name):gmatch "\n```sh\n(.-)\n```" do
+      t.ok(ran[commands], name .. ".md: " .. commands)
+      count = count + 1
+    end
+  end
+  t.ok(count >= 7, count .. " blocks")
 end)
 
 t.done()

@@ -6,6 +6,7 @@ local tl = require "toeplab"
 
 local docs = t.root .. "docs/"
 package.path = docs .. "make/?.lua;" .. package.path
+local functions = require "functions"
 local markdown = require "markdown"
 local pages = require "pages"
 local reference = require "reference"
@@ -68,6 +69,7 @@ local function run_example(page, code)
   end
   local env = setmetatable({ tl = tl, print = keep }, { __index = _G })
   tl.seed(1)
+  tl.tape_clear()
   assert(load(code, "=" .. page, "t", env))()
   for line in code:gmatch "%-%-> ?([^\n]*)" do said[#said + 1] = line end
   return printed, said
@@ -85,14 +87,96 @@ t.test("the examples print what they say", function()
   t.ok(count >= 25, count .. " examples")
 end)
 
-t.test("the experiment of experiments.md runs", function()
-  local code = reference.read "reference/experiments.md":match "\n```lua\n(.-)\n```"
-  t.in_folder(function(folder)
-    t.write(folder .. "/width.lua", 'local tl = require "toeplab"\n' .. code .. "\n")
-    local said, status = t.shell(("cd '%s' && '%s' run -q width.lua seeds=1 2>&1"):format(folder,
-      tl.sys.executable()))
-    t.ok(status == 0 and said:find "loss", said)
-  end)
+-- ---- What no example calls ----------------------------------------------------------------------
+
+-- The sections, or functions, that no example calls, and why.
+local uncalled = {}
+for why, names in pairs {
+  ["needs several processes: tests/mpi"] = { "store: Ranks" },
+  ["needs a GPU"] = { "tl.use_device", "tl.capture", "g:run", "g:close" },
+  ["needs a terminal"] = { "tl.sys.keys", "Keys:read", "Keys:close" },
+  ["needs a trial of its own"] = { "Trial:model_of", "tl.model", "tl.cost.timer" },
+  ["needs a file of others"] = { "tl.load_backend", "tl.inflate", "tl.published.module" },
+  ["needs data that are not here, or large"] = { "tl.tasks.imdb", "tl.tasks.retrieval",
+    "tl.tasks.cifar", "tl.tasks.cifar-part", "tl.tasks.pathfinder", "tl.tasks.path-x",
+    "tl.tasks.glue", "tl.tasks.images" },
+  ["a part of experiments/glue-mlm.lua"] = { "tl.mlm.sizes", "tl.mlm.options",
+    "tl.mlm.options_of_model", "tl.mlm.check_model", "tl.mlm.corpus", "tl.mlm.start",
+    "tl.mlm.check", "tl.mlm.trial" },
+  ["a part of what an example calls"] = { "tl.adam_step", "tl.sgd_step" },
+  ["the sum of what the example calls"] = { "tl.lm.trial" },
+} do
+  for _, name in ipairs(names) do uncalled[name] = why end
+end
+
+-- Returns the functions of a section that neither its examples nor code call.
+local function uncalled_in(section, code)
+  local list = {}
+  for example in section:gmatch "\n```lua\n(.-)\n```" do code = code .. "\n" .. example end
+  code = code:gsub("%-%-[^\n]*", ""):gsub('%["([%w_-]+)"%]', ".%1")
+  for block in section:gmatch "\n```signatures\n(.-)\n```" do
+    local lines = {}
+    for line in block:gmatch "[^\n]+" do lines[#lines + 1] = line end
+    for _, entry in ipairs(functions.entries(lines)) do
+      for _, d in ipairs(entry.list) do
+        local method = d.path and not d.path:find "^tl%." and d.path:match "[%w_]+$"
+        local call = d.path and (method and "[.:]" .. method
+          or "%f[%w]" .. d.path:gsub("%p", "%%%0"))
+        if d.path and not code:find(call .. "%f[^%w_-]") then list[#list + 1] = d.path end
+      end
+    end
+  end
+  return list
+end
+
+t.test("a function that no example calls is found", function()
+  local section = "\n```signatures\ntl.f(x)  tl.g(x)\nx:h(): Tensor\nT:i()\ntl.a-b(x)\ntl.c-d(x)\n"
+    .. "```\n```lua\ntl.ff(x) -- tl.f(x)\ntl.g(x):h()\ntl[\"a-b\"](x)\n```"
+  t.eq(uncalled_in(section, ""), { "tl.f", "T:i", "tl.c-d" })
+  t.eq(uncalled_in(section, "tl.f(t:i())"), { "tl.c-d" })
+end)
+
+t.test("the examples of a section call its functions, unless a reason is listed", function()
+  local missing, needed = {}, {}
+  for path, text in pairs(reference.pages()) do
+    local page, fence = path:match "([%w_]+)%.md$", false
+    local sections = { { title = "", text = "\n" } }
+    for line in text:gmatch "([^\n]*)\n" do
+      if line:find "^```" then fence = not fence end
+      local title = not fence and line:match "^#+ (.*)"
+      if title then sections[#sections + 1] = { title = title, text = "\n" } end
+      sections[#sections].text = sections[#sections].text .. line .. "\n"
+    end
+    local first = sections[2].text:match "\n```lua\n(.-)\n```" or "" -- of the page's head
+    for _, section in ipairs(sections) do
+      for _, name in ipairs(uncalled_in(section.text, first)) do
+        local of = page .. ": " .. section.title
+        if uncalled[of] then needed[of] = true
+        elseif uncalled[name] then needed[name] = true
+        else missing[#missing + 1] = of .. ": " .. name end
+      end
+    end
+  end
+  table.sort(missing)
+  t.ok(#missing == 0, "called by no example:\n" .. table.concat(missing, "\n"))
+  for name in pairs(uncalled) do t.ok(needed[name], name .. " is called, or not there") end
+end)
+
+t.test("the experiments of the pages run", function()
+  local count = 0
+  for path, text in pairs(reference.pages()) do
+    for code, name in text:gmatch '\n```lua\n(return tl%.experiment "(%w+)" .-)\n```' do
+      t.in_folder(function(folder)
+        t.write(folder .. "/x.lua", 'local tl = require "toeplab"\n' .. code .. "\n")
+        local scale = code:find "\n  scale = " and "scale=smoke" or ""
+        local said, status = t.shell(("cd '%s' && '%s' run -q x.lua seeds=%s 2>&1"):format(folder,
+          tl.sys.executable(), name == "falls" and "2" or "1 " .. scale))
+        t.ok(status == 0 and said:find "%d%.%d", path .. ": " .. name .. ": " .. said)
+        count = count + 1
+      end)
+    end
+  end
+  t.ok(count >= 4, count .. " experiments")
 end)
 
 t.test("every function that declares options has a table of them", function()

@@ -445,7 +445,7 @@ test("any length at evaluation, for every encoder and backend", function()
   end
 end)
 
--- What README.md says of later tokens.
+-- What docs/reference/operators.md says of later tokens.
 test("no later token reaches an output of a backend that is exactly causal", function()
   local n, d = 600, 4
   for _, case in ipairs { { "naive", "mlp", 0 / 0 }, { "ski", "piecewise", 0 / 0 },

@@ -58,6 +58,13 @@ t.test("values that do not fall have no offset",
     end
   end)
 
+t.test("the form is auto unless it is said", function()
+  local list = points_of { sizes = 6, decades = 3, A = 9.0, alpha = 0.2 }
+  local fits, form = scaling.fits { list }
+  local said, same = scaling.fits({ list }, "auto")
+  t.eq({ form, fits[1].alpha, fits[1].E }, { same, said[1].alpha, said[1].E })
+end)
+
 t.test("the order of the points does not matter, and equal calls give equal fits", function()
   local list = points_of({ sizes = 4, decades = 2, A = 9.0, alpha = 0.1, seeds = 3, noise = 0.02 },
     core.stream(3, "order"))

@@ -1,5 +1,6 @@
 -- commands/unlisted/manual.lua: answers a question from the manual, for `toeplab help WORDS`.
 local core = require "toeplab.core"
+local declared = require "toeplab.commands.unlisted.declared"
 local output = require "toeplab.report.output"
 local provenance = require "toeplab.trials.provenance"
 
@@ -117,9 +118,10 @@ local function rank(sections, terms)
 end
 
 -- Returns the text that shows the sections which have most of a question's words, or words that
--- begin alike; nil and why if no section has one, or the manual is not here.
+-- begin alike; nil and why if no section has one, or the manual is not here. A question that is the
+-- name of a function or class is answered by what the reference declares.
 function manual.find(question)
-  local folder, terms, list = folder_of(), terms_of(question), {}
+  local folder, terms, list, pages = folder_of(), terms_of(question), {}, {}
   if not folder then return nil, "the manual is not here" end
   local index = index_of(core.sys.read_file(folder .. "/README.md") or "")
   for _, part in ipairs { "", "reference/" } do
@@ -129,10 +131,16 @@ function manual.find(question)
       local text = name:find "%.md$" and part .. name ~= "README.md" -- which is the index
         and core.sys.read_file(folder .. "/" .. part .. name)
       if text then add_sections(part .. name, text, index, list) end
+      if text and part ~= "" then pages[#pages + 1] = { part .. name, text } end
     end
   end
+  local where = folder:gsub("/[^/]+/[^/]+/%.%./%.%.", ""):gsub("/[^/]+/%.%./", "/")
+  local answer, shown = declared.find(pages, question)
+  if answer and question:find "[.:]" then
+    return ("%s\n\nThe pages are in %s."):format(answer, where)
+  end
   rank(list, terms)
-  local lines, count = {}, 0
+  local lines, count = { answer }, 0
   for _, s in ipairs(list) do
     if s.score == 0 or s.score < LEAST * list[1].score then break end
     count = count + 1
@@ -140,7 +148,7 @@ function manual.find(question)
     for _, term in ipairs(terms) do
       if not s.all:find(term.pattern) then missing[#missing + 1] = term.word end
     end
-    if count <= SHOWN then
+    if count <= SHOWN and not (shown and shown[s.page .. ": " .. s.heading]) then
       lines[#lines + 1] = ("%s: %s%s"):format(s.page, s.heading,
         #missing > 0 and (" (without: %s)"):format(table.concat(missing, ", ")) or "")
       if s.line then lines[#lines + 1] = "    " .. cut(s.line, terms) end
@@ -150,7 +158,6 @@ function manual.find(question)
     return nil, ("no section of the manual has any of these words: %s"):format(question)
   end
   local more = count > SHOWN and output.count(count - SHOWN, "more section") .. ". " or ""
-  local where = folder:gsub("/[^/]+/[^/]+/%.%./%.%.", ""):gsub("/[^/]+/%.%./", "/")
   lines[#lines + 1] = ("\n%sThe pages are in %s."):format(more, where)
   return table.concat(lines, "\n")
 end
