@@ -25,6 +25,12 @@ for _, entry in ipairs {
   { "embed_scale", true, "multiply the embedding by sqrt(dim)" },
   { "output_bias", false, "a bias on the logits" },
   { "pad", field { type = "int", min = 0, optional = true }, "token whose embedding starts at 0" },
+  { "adaptive", field { type = "table", optional = true,
+    check = nn.AdaptiveSoftmax.spec.fields.cutoffs.check },
+    "cutoffs of an adaptive embedding and softmax (nn.AdaptiveSoftmax), as { 20000, 60000 }" },
+  { "adaptive_factor", field { default = 4.0, min = 1 },
+    "with adaptive: ratio of the widths of a band of tokens and the next" },
+  { "tied_maps", true, "with adaptive and tied: embedding and softmax share their maps too" },
 } do
   spec[#spec + 1] = entry
 end
@@ -37,12 +43,26 @@ end
 -- which the model then reads alone.
 local TnnLM = class("TnnLM", spec, { "vocab" }, "ids [b,n] -> [b,n,vocab]: a language model")
 
+-- Makes the adaptive embedding and softmax.
+local function build_adaptive(self, o, start)
+  for name, given in pairs { embed_dim = o.embed_dim ~= nil, output_bias = o.output_bias } do
+    if given then error(("%s is not defined with adaptive"):format(name), 0) end
+  end
+  start.cutoffs, start.factor = o.adaptive, o.adaptive_factor
+  self.embed = nn.AdaptiveEmbedding(o.vocab, o.dim, start)
+  self.head = nn.AdaptiveSoftmax(o.dim, o.vocab, { cutoffs = o.adaptive, factor = start.factor,
+    embedding = o.tied and self.embed or nil, tied_maps = o.tied and o.tied_maps })
+end
+
 function TnnLM:build(o)
   self.causal = o.causal
   local width = o.embed_dim or o.dim
-  self.embed = nn.Embedding(o.vocab, width, {
-    pad = o.pad, deviation = o.init == "bert" and 0.02 or nil,
-  })
+  local start = { pad = o.pad, deviation = o.init == "bert" and 0.02 or nil }
+  if o.adaptive then
+    build_adaptive(self, o, start)
+  else
+    self.embed = nn.Embedding(o.vocab, width, start)
+  end
   local plain = { bias = false, init = "xavier" }
   if o.embed_dim then self.project_in = nn.Linear(width, o.dim, plain) end
   self.position = stack.positions(o)
@@ -50,7 +70,7 @@ function TnnLM:build(o)
   self.layers = stack.layers("TnnLM", o)
   self.final_norm = nn.norm(o.final_norm, o.dim)
   if o.embed_dim then self.project_out = nn.Linear(o.dim, width, plain) end
-  if not o.tied then
+  if not (o.tied or o.adaptive) then
     self.head = nn.Linear(width, o.vocab, { bias = false, init = stack.plain_init(o) })
   end
   if o.output_bias then self.output_bias = nn.parameter(core.zeros(o.vocab)) end
@@ -80,8 +100,10 @@ local function output_weight(self)
   return self.head and self.head.weight or self.embed.weight
 end
 
--- Returns the logits of states: [..,dim] -> [..,vocab].
+-- Returns the logits of states: [..,dim] -> [..,vocab]. Those of an adaptive softmax are
+-- log-probabilities.
 function TnnLM:logits(hidden)
+  if self.opt.adaptive then return self.head(hidden) end
   return core.linear(features(self, hidden), output_weight(self), self.output_bias)
 end
 
@@ -92,6 +114,9 @@ end
 -- Returns the mean cross entropy in nats of targets [b,n], without those equal to ignore. The
 -- logits are computed in pieces, never all stored.
 function TnnLM:loss(ids, targets, ignore, documents)
+  if self.opt.adaptive then
+    return self.head:loss(self:hidden(ids, documents), targets, ignore)
+  end
   return core.linear_cross_entropy(features(self, self:hidden(ids, documents)), output_weight(self),
     self.output_bias, targets, ignore)
 end

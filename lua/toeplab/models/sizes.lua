@@ -156,10 +156,24 @@ function sizes.blocks(o)
   return o.layers * block + over_blocks(o, token)
 end
 
+-- Returns the number of parameters (a float) of an adaptive embedding and softmax.
+local function adaptive(o)
+  local first, sum = 0, 1.0 * #o.adaptive * o.dim
+  for i = 1, #o.adaptive + 1 do
+    local past, width = o.adaptive[i] or o.vocab, o.dim // o.adaptive_factor ^ (i - 1)
+    local rows, map = (past - first) * width, o.dim * width
+    sum, first = sum + rows + map, past
+    if not o.tied then sum = sum + rows end
+    if i > 1 and not (o.tied and o.tied_maps) then sum = sum + map end
+  end
+  return sum
+end
+
 -- Returns the number of parameters (a float) of a tnn_lm with the resolved options o.
 function sizes.parameters(o)
   local width = (o.embed_dim or o.dim) + 0.0
-  local outside = o.vocab * width * (o.tied and 1 or 2) + norm(o.final_norm, o.dim)
+  local outside = o.adaptive and adaptive(o) or o.vocab * width * (o.tied and 1 or 2)
+  outside = outside + norm(o.final_norm, o.dim)
   if o.embed_dim then outside = outside + 2 * width * o.dim end
   if o.output_bias then outside = outside + o.vocab end
   local position = o.positions:find "^learned" and initial.without_init(stack.positions, o)
@@ -226,6 +240,7 @@ local function gib(bytes) return ("%.1f GiB"):format(bytes / 2 ^ 30) end
 function sizes.check(who, o, parameters)
   local vocab, tied = rawget(o, "vocab") or 0, rawget(o, "tied")
   local width = rawget(o, "embed_dim") or o.dim
+  if rawget(o, "adaptive") then parameters = sizes.parameters(o) end
   parameters = parameters or sizes.blocks(o) + vocab * width * (tied == false and 2.0 or 1.0)
   local available = sizes.available()
   local bytes = 4 * parameters + OBJECTS * o.layers * (1 + (rawget(o, "rpe_layers") or 0))

@@ -36,8 +36,9 @@ end
 
 -- The classes whose modules work on each token alone, or support cut sequences.
 local local_in_tokens = {}
-for name in ([[Embedding Linear GLU FeedForward Block GTU TNO Dropout ModuleList Sequential TnnLM
-  LayerNorm RMSNorm SimpleRMSNorm ScaleNorm GatedRMSNorm NoNorm]]):gmatch "%S+" do
+for name in ([[Embedding AdaptiveEmbedding AdaptiveSoftmax Linear GLU FeedForward Block GTU TNO
+  Dropout ModuleList Sequential TnnLM LayerNorm RMSNorm SimpleRMSNorm ScaleNorm GatedRMSNorm
+  NoNorm]]):gmatch "%S+" do
   local_in_tokens[name] = true
 end
 

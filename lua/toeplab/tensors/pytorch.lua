@@ -52,6 +52,7 @@ pytorch.ours = {
   Tanh = 'tl.nn.Activation "tanh"', Sigmoid = 'tl.nn.Activation "sigmoid"',
   Softmax = "tl.softmax(x)", GRU = 'mixer = "gru" of a model', LSTM = 'mixer = "lstm" of a model',
   lr_scheduler = 'the option schedule of tl.optim.adam, e.g. "cosine", or a function',
+  swa_utils = "the options ema and swa_start of tl.optim.adam",
   MultiheadAttention = "tl.nn.Attention", clip_grad_norm_ = "tl.optim.adam(model, { clip = 1.0 })",
   DataLoader = "data:batch(step), where data = tl.corpus(...)",
 }

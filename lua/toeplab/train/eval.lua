@@ -5,6 +5,7 @@
 -- block may be shorter. Every target counts once, whatever n is, so a longer n only means that the
 -- context is reset less often. With carried states it is never reset: blocks read on, one by one.
 
+local average = require "toeplab.train.average"
 local core = require "toeplab.core"
 local defer = require "toeplab.base.defer"
 local nn = require "toeplab.nn"
@@ -29,12 +30,13 @@ local spec = options.declare "tl.eval.nats_per_token" {
     "states of tl.carried, used empty: every block begins with the state after the one before" },
 }
 
--- Calls fn() with the model in evaluation mode, without a tape and with cached coefficients, and
--- then restores the model's mode. cached: nn.cached, the default, or a result of nn.cache. Returns
--- the results of fn.
+-- Calls fn() with the model in evaluation mode, with the averages of its weights if an optimiser
+-- has them, without a tape and with cached coefficients, and then restores mode and weights.
+-- cached: nn.cached, the default, or a result of nn.cache. Returns the results of fn.
 local function evaluating(model, fn, cached)
   local training = model.training
   local restore <close> = defer(function() model:train(training) end)
+  local guard <close> = average.within(model)
   model:eval()
   return core.no_grad(cached or nn.cached, fn)
 end

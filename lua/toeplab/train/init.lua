@@ -80,10 +80,15 @@ end
 -- Enables CUDA graphs: lm_step with opt then captures the forward and backward pass of the model
 -- after the second batch of one shape, and from then on launches it as a whole, with bitwise equal
 -- results. The model must do the same at every step, because its Lua code runs during the capture
--- only (train/graphs.lua). Has no effect on the CPU, and with TOEPLAB_GRAPHS=off. Returns opt.
+-- only (train/graphs.lua). Has no effect on the CPU, with TOEPLAB_GRAPHS=off, and for a model with
+-- a layer whose class has the field by_value, as its work depends on the values of the ids. Returns
+-- opt.
 function train.graph(model, opt)
   if not class.ismodule(model) or type(opt) ~= "table" or type(opt.params) ~= "table" then
     error("graph: takes a module and its optimiser: tl.train.graph(model, opt)", 2)
+  end
+  for _, entry in ipairs(model:modules()) do
+    if entry.module.by_value then return opt end
   end
   if os.getenv "TOEPLAB_GRAPHS" ~= "off" then opt.graphs = graphs.new(model, opt.params) end
   return opt

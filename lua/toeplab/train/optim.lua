@@ -1,6 +1,7 @@
 -- train/optim.lua: defines the optimisers: opt = tl.optim.adam(model, {lr=..}), and then at each
 -- step opt:zero_grad(), loss:backward(), opt:step().
 
+local average = require "toeplab.train.average"
 local core = require "toeplab.core"
 local config = require "toeplab.base.config"
 local options = require "toeplab.base.options"
@@ -17,6 +18,8 @@ local field = options.field
 local function positive(x)
   return x > 0 and x < math.huge, ("= %g must be above 0 and finite"):format(x)
 end
+
+local function below_one(x) return x < 1, ("= %g must be below 1"):format(x) end
 
 -- Returns the options that every optimiser takes, followed by more.
 local function common(name, more)
@@ -40,6 +43,10 @@ local function common(name, more)
     { "power", field { default = 1.0, min = 0 }, "exponent of polynomial" },
     { "cooldown", field { default = 0.2, min = 0, max = 1 },
       "share of the updates over which wsd falls" },
+    { "ema", field { default = 0.0, min = 0, check = below_one },
+      "decay rate of averages of the weights, with which the model is evaluated; 0: none" },
+    { "swa_start", field { default = 0, min = 0 },
+      "the model is evaluated with the mean of its weights since this update; 0: none" },
   }
   return options.declare("tl.optim." .. name)(table.move(more, 1, #more, #spec + 1, spec))
 end
@@ -107,6 +114,7 @@ local function optimizer(kind, model, o, moments, update)
       self.own[#self.own + 1], self.own_names[#self.own + 1] = p, self.names[i]
     end
   end
+  self.average = average.new(model, self.params, o)
   for _, moment in ipairs(moments) do
     self.moments[moment] = {}
     for i, p in ipairs(self.own) do self.moments[moment][i] = core.zeros(p:shape()) end
@@ -145,13 +153,15 @@ function Optimizer:step()
   for i, p in ipairs(self.team and self.params or {}) do
     self.team.world:broadcast(self.owners[i], p)
   end
+  if self.average then self.average:update(self.steps) end
   return { step = self.steps, lr = lr, grad_norm = norm }
 end
 
--- Returns the tensors of this process's moments: "m.layers.1..." -> tensor.
+-- Returns the tensors of this process's moments and of the averages: "m.layers.1..." -> tensor.
 local function own_tensors(self)
   local tensors, k = {}, 0
   for i, name in ipairs(self.names) do
+    if self.average then tensors["average." .. name] = self.average.list[i] end
     if owns(self, i) then
       k = k + 1
       for moment, list in pairs(self.moments) do tensors[moment .. "." .. name] = list[k] end
@@ -184,6 +194,7 @@ function Optimizer:load(state)
   local wanted = {} -- name -> the parameter, which has the shape of its moments
   for i, name in ipairs(self.names) do
     for moment in pairs(self.moments) do wanted[moment .. "." .. name] = self.params[i] end
+    if self.average then wanted["average." .. name] = self.params[i] end
   end
   for _, name in ipairs(sorted_keys(wanted)) do
     local t = state.tensors[name]
@@ -200,6 +211,12 @@ function Optimizer:load(state)
   end
   for name, t in pairs(own_tensors(self)) do t:copy(state.tensors[name]) end
   self.steps, self.factor = state.step, state.factor or 1.0
+end
+
+-- Ends the averaging of the weights, if there is any: they become their averages.
+function Optimizer:take_average()
+  if self.average then self.average:finish() end
+  self.average = nil
 end
 
 local function betas(value)

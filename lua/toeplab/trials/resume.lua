@@ -1,5 +1,6 @@
 -- trials/resume.lua: collects the state of a trial for a checkpoint, and resumes a trial from its
 -- last good checkpoint.
+local average = require "toeplab.train.average"
 local checkpoint = require "toeplab.models.files.checkpoint"
 local core = require "toeplab.core"
 local streams = require "toeplab.base.streams"
@@ -10,6 +11,7 @@ local resume = {}
 function resume.state(self)
   local state = { step = self.step, streams = {}, best = self.lowest, left = self.left }
   for name, part in pairs(self.parts) do state[name] = part:state() end
+  average.exchange(state)
   if self.guard then state.guard = self.guard:state() end
   if self.rungs then state.rungs = self.rungs:state() end
   for _, s in ipairs(streams.list()) do
@@ -23,6 +25,7 @@ function resume.state(self)
 end
 
 local function apply(self, state)
+  average.exchange(state)
   for name, part in pairs(self.parts) do
     if state[name] == nil then error(("it lacks the state of '%s'"):format(name), 0) end
     part:load(state[name])

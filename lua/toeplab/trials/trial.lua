@@ -394,6 +394,14 @@ local function after_step(self)
   end
 end
 
+-- Ends the loop; the weights of a model become their averages, if it has any.
+local function end_loop(self)
+  self.looping = false
+  for _, part in pairs(self.parts) do
+    if optim.is(part) then part:take_average() end
+  end
+end
+
 -- Ends a loop that the script has left by break or return: writes the checkpoint of its last step,
 -- as at every end of the loop. A trial that resumes from it makes no more steps.
 local function leave(self)
@@ -404,7 +412,7 @@ local function leave(self)
     save_best(self)
     self:save()
   end, true)
-  self.looping = false
+  end_loop(self)
   if not ok then error(why, 0) end
 end
 
@@ -462,7 +470,7 @@ function Trial:steps(n, model, opt, data, extra, ...)
     local left = together(self, started and after_step or await_decision)
     started = not left and self.step < n and not ended(self)
     if not started then
-      self.looping = false
+      end_loop(self)
       return nil
     end
     self.step = self.step + 1

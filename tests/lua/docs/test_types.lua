@@ -234,7 +234,7 @@ end)
 -- What classes are made with, if they have options of these names, besides dim = 8.
 local needs = { grid = { 2, 3 }, length = 6, max_length = 8, vocab = 7, inputs = 8, outputs = 5,
   classes = 3, patch = 1, channels = 3, blocks = 2, heads = 2, layers = 1, chunk = 2, window = 2,
-  head_dim = 4 }
+  head_dim = 4, cutoffs = { 3 } }
 
 local function build(entry)
   local given, class = {}, entry.class
