@@ -148,7 +148,7 @@ static int load_script(lua_State *L, const start *s, const char *file)
 {
     if (s->argc < 2 || strcmp(s->argv[1], "-e") != 0) return luaL_loadfile(L, file) != LUA_OK;
     if (s->argc > 2) return luaL_loadbuffer(L, s->argv[2], strlen(s->argv[2]), "=-e") != LUA_OK;
-    lua_pushliteral(L, "lua: -e needs CODE (see toeplab lua --help)");
+    lua_pushliteral(L, "lua: -e needs CODE: lua -e 'print(1)'");
     return 1;
 }
 

@@ -9,7 +9,7 @@ top=$(mktemp -d)
 trap 'rm -rf "$top"' EXIT
 passed=0
 failed=0
-unset TOEPLAB_DATA TOEPLAB_BACKENDS TOEPLAB_TRACEBACK FORCE_COLOR
+unset LAB_NAME TOEPLAB_DATA TOEPLAB_BACKENDS TOEPLAB_TRACEBACK FORCE_COLOR
 export TOEPLAB_DIR="$top/results" TOEPLAB_CACHE="$top/cache" TOEPLAB_LUA="$source/lua" NO_COLOR=1
 
 result() { # GOOD NAME: reports the test of that name; GOOD is 0 if it passed

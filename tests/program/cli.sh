@@ -9,7 +9,7 @@ top=$(mktemp -d)
 trap 'rm -rf "$top"' EXIT
 passed=0
 failed=0
-unset TOEPLAB_DATA TOEPLAB_BACKENDS TOEPLAB_TRACEBACK FORCE_COLOR
+unset LAB_NAME TOEPLAB_DATA TOEPLAB_BACKENDS TOEPLAB_TRACEBACK FORCE_COLOR
 export TOEPLAB_DIR="$top/results" TOEPLAB_CACHE="$top/cache" TOEPLAB_LUA="$source/lua" NO_COLOR=1
 quick="$source/experiments/quickstart.lua"
 
@@ -72,6 +72,25 @@ for verb in run ls show export generate bench verify model doctor data; do
     check "$verb: an example first" \
         sh -c "'$toeplab' help $verb | head -1 | grep -q '^toeplab $verb'"
 done
+# named NAME HINT COMMAND...: the program called NAME must print HINT, and no other command to type.
+named() {
+    name=$1 hint=$2
+    shift 2
+    "$@" >"$top/said" 2>&1 || true
+    expect "$name: $hint" 0 "$hint" cat "$top/said"
+    check "... and no other" sh -c "! grep -v '^toeplab: ' '$top/out' | grep 'toeplab [a-z[]'"
+}
+export LAB_NAME=./lab
+for verb in $("$toeplab" help | sed -n 's/^  \([a-z]*\) .*/\1/p'); do
+    named "help $verb" "[.]/lab $verb" "$toeplab" help "$verb"
+done
+named "--help" "^usage: [.]/lab .* [.]/lab VERB --help" "$toeplab" --help
+named "a message" "holds no runs; \`[.]/lab run\`" "$toeplab" ls
+named "a renamed verb" "is now: [.]/lab rm --purge" "$toeplab" gc
+named "a hint that is printed" "[.]/lab data NAME shows" "$toeplab" data
+named "published tables" "[.]/lab run experiments/lra.lua" "$toeplab" table
+LAB_NAME="/a b/lab" named "a path with a space" "'/a b/lab' rm --purge" "$toeplab" gc
+unset LAB_NAME
 expect "exit codes" 0 "storage is damaged or full" "$toeplab" help exit-codes
 for name in DIR DATA BACKENDS CACHE THREADS LUA TRACEBACK; do
     expect "environment: TOEPLAB_$name" 0 "TOEPLAB_$name " "$toeplab" help environment

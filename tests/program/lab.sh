@@ -19,8 +19,12 @@ add_test(NAME tiny COMMAND toeplab)
 END
 cat >"$tree/core/main.c" <<'END'
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 int main(int argc, char **argv)
 {
+    const char *name = getenv("LAB_NAME");
+    if (argc > 1 && strcmp(argv[1], "name") == 0) return puts(name ? name : "") < 0;
     for (int i = 1; i < argc; i++) printf("[%s]", argv[i]);
     return 0;
 }
@@ -58,6 +62,7 @@ check "bundle: a folder that is not there" 2 "" "^lab: bundle: cannot write to n
     bundle no/such/x.tar.gz
 check "the first start builds" 0 "[run][a b]" "^lab: building" run "a b"
 check "the second only starts" 0 "[x]" - x
+check "hints of the program name the script" 0 "$tree/lab" - name
 export TOEPLAB_CMAKE=-DSOME=1
 check "other options configure anew" 0 "[x]" "^lab: configuring" x
 unset TOEPLAB_CMAKE

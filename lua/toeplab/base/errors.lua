@@ -3,6 +3,7 @@
 local core = require "toeplab.core"
 local cut = require("toeplab.base.characters").cut
 local json = require "toeplab.base.json"
+local shell = require "toeplab.base.shell"
 
 local errors = {
   DONE = 0, FAILED = 1, USAGE = 2, BUDGET = 3, CHECK = 4, LOCKED = 5, STORAGE = 6,
@@ -13,6 +14,7 @@ local Stop = { __name = "stop", __tostring = function(e) return e.message end }
 
 -- Returns the error object that commands/init.lua turns into "toeplab: MESSAGE" and the exit code.
 function errors.new(code, format, ...)
+  format = shell.named(format)
   local message = select("#", ...) > 0 and format:format(...) or format
   return setmetatable({ code = code, message = message }, Stop)
 end
@@ -36,6 +38,7 @@ end
 
 -- Prints a line on stderr, without control characters.
 function errors.say(format, ...)
+  format = shell.named(format)
   io.stderr:write(core.sys.clean(select("#", ...) > 0 and format:format(...) or format), "\n")
 end
 
@@ -43,7 +46,7 @@ end
 function errors.shown(text, where)
   local most = where and 1000 or 10000
   if #text <= most then return text end
-  local more = where and ", more in " .. where or ""
+  local more = where and ", more in " .. shell.named(where) or ""
   return ("%s... (%d bytes%s)"):format(cut(text, most), #text, more)
 end
 

@@ -1,6 +1,7 @@
 -- base/progress.lua: shows the progress of a run on stderr: one line that is rewritten on a
 -- terminal, a line every few seconds elsewhere. NO_COLOR, FORCE_COLOR and TERM decide on colour.
 local core = require "toeplab.core"
+local shell = require "toeplab.base.shell"
 local width = require "toeplab.base.width"
 
 local progress = {}
@@ -80,6 +81,7 @@ end
 -- Prints a message on a line that is not replaced.
 function Progress:say(format, ...)
   self:clear()
+  format = shell.named(format)
   local text = select("#", ...) > 0 and format:format(...) or format
   self.out:write(core.sys.clean(text), "\n")
   self.out:flush()

@@ -1,7 +1,9 @@
 -- base/shell.lua: quotes command lines and runs programs of the system.
 local core = require "toeplab.core"
 
-local shell = {}
+-- program: the command that runs this program, for hints: the script lab sets LAB_NAME to its own
+-- path as it was given.
+local shell = { program = os.getenv "LAB_NAME" or "toeplab" }
 
 -- Quotes s as one word of a command line.
 function shell.quote(s)
@@ -18,6 +20,14 @@ function shell.line(words)
   local quoted = {}
   for i, word in ipairs(words) do quoted[i] = shell.word(word) end
   return table.concat(quoted, " ")
+end
+
+-- Returns a text of ours with shell.program in each command to type: in place of "toeplab" before a
+-- word, which may still be a %s or in brackets.
+function shell.named(text)
+  if shell.program == "toeplab" then return text end
+  local program = shell.word(shell.program):gsub("%%", "%%%%")
+  return (text:gsub("%f[%w_./-]toeplab%f[%W]( [%a%%%[])", program .. "%1"))
 end
 
 -- Removes absolute folders, which belong to one machine, from a command line.

@@ -7,6 +7,7 @@ local fetch = require "toeplab.tasks.fetch"
 local options = require "toeplab.base.options"
 local corpus = require "toeplab.tasks.corpus"
 local progress = require "toeplab.base.progress"
+local shell = require "toeplab.base.shell"
 local text_table = require "toeplab.base.text_table"
 local errors = require "toeplab.base.errors"
 local source = require "toeplab.tasks.source"
@@ -89,7 +90,7 @@ local function detail(set, check)
   print(("%s: %s (%s)"):format(set.name, set.what, set.licence))
   show_source(set)
   if set.generated then
-    print(("  as files: toeplab data generate %s FOLDER"):format(set.name))
+    print(shell.named("  as files: toeplab data generate %s FOLDER"):format(set.name))
     return show_keys(set.name)
   end
   local rows = {}
@@ -118,7 +119,7 @@ local function list(check)
   local folder = datasets.folder()
   local missing = folder and core.sys.kind(folder) ~= "folder" and ", which is not a folder" or ""
   print(folder and "\nTOEPLAB_DATA is " .. folder .. missing or "\nTOEPLAB_DATA is not set")
-  print("toeplab data NAME shows a set's files, sha256 and how to get it")
+  print(shell.named "toeplab data NAME shows a set's files, sha256 and how to get it")
 end
 
 local verbs = {}

@@ -169,7 +169,7 @@ local function stale(add, store)
   local list, bytes = trash.stale(store), 0
   for _, item in ipairs(list) do bytes = bytes + item.bytes end
   add("left behind", #list > 0 and "note" or "ok", #list == 0 and "nothing"
-    or ("%s, %s, the first %s: %s (toeplab rm --purge frees them)"):format(
+    or shell.named("%s, %s, the first %s: %s (toeplab rm --purge frees them)"):format(
       output.count(#list, "file"), output.bytes(bytes), list[1].path, list[1].why))
 end
 
@@ -271,7 +271,7 @@ local function data(add)
     if state == "as archive" then here[#here + 1] = set.name .. " (archive)" end
   end
   add("data", "ok", ("%s; here: %s"):format(folder or datasets.own_folder() or "no folder",
-    #here > 0 and table.concat(here, ", ") or "no data set yet (toeplab data)"))
+    #here > 0 and table.concat(here, ", ") or shell.named "no data set yet (toeplab data)"))
 end
 
 -- ---- The verb ----------------------------------------------------------------------------------

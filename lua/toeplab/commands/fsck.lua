@@ -50,7 +50,7 @@ function fsck.run(set, words)
   local found = check.run(records.folder(set.dir), set, printer(set.json))
   summary(found, set.json)
   if found.mendable and not set.repair then
-    io.stderr:write("toeplab fsck --repair repairs what it can\n")
+    errors.say "toeplab fsck --repair repairs what it can"
   end
   return found.left > 0 and errors.STORAGE or errors.DONE
 end

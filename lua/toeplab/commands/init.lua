@@ -6,6 +6,7 @@ local devices = require "toeplab.trials.devices"
 local errors = require "toeplab.base.errors"
 local internal_files = require "toeplab.store.internal_files"
 local manual = require "toeplab.commands.unlisted.manual"
+local shell = require "toeplab.base.shell"
 local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
 
@@ -121,7 +122,7 @@ local function overview()
   end
   lines[#lines + 1] = "\nmore help: toeplab help exit-codes, toeplab help environment,"
     .. "\n           toeplab help WORDS (where the manual has them)"
-  return table.concat(lines, "\n")
+  return shell.named(table.concat(lines, "\n"))
 end
 
 -- Returns the help of a verb's module, which begins with an example.
@@ -133,7 +134,7 @@ local function help_of(command)
       .. (o.value and " " .. o.value or "")
     lines[#lines + 1] = ("  %-28s %s"):format(left, o.help)
   end
-  return table.concat(lines, "\n")
+  return shell.named(table.concat(lines, "\n"))
 end
 
 -- Returns the names of verbs, after the keys of more, if given.
@@ -185,7 +186,7 @@ local function show_help(topic)
     if topic:find "%s" then errors.usage("help: %s", why) end
     local verb = find(topic, topics)
     local command = commands.of(topic)
-    print(command and help_of(command) or ("toeplab %s\n\n%s"):format(topic, verb[2]))
+    print(command and help_of(command) or shell.named("toeplab %s\n\n%s"):format(topic, verb[2]))
   end
   return errors.DONE
 end

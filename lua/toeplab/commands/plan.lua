@@ -14,6 +14,7 @@ local rates = require "toeplab.bench.rates"
 local records = require "toeplab.store.records"
 local runner = require "toeplab.runs.runner"
 local resolution = require "toeplab.report.verdicts.resolution"
+local shell = require "toeplab.base.shell"
 local text_table = require "toeplab.base.text_table"
 local errors = require "toeplab.base.errors"
 local sorted_keys = require "toeplab.base.sorted_keys"
@@ -272,7 +273,7 @@ local function why_unknown(p)
   end
   if p.cost.trials == 0 then return none end
   return none .. (p.cost.flop
-    and ", and no rate of its GPU is stored here: toeplab bench gpu measures it"
+    and shell.named ", and no rate of its GPU is stored here: toeplab bench gpu measures it"
     or ", and no key 'steps' tells how long it trains")
 end
 

@@ -6,6 +6,7 @@ local files = require "toeplab.base.files"
 local output = require "toeplab.report.output"
 local records = require "toeplab.store.records"
 local selection = require "toeplab.store.selection"
+local shell = require "toeplab.base.shell"
 local sorted_keys = require "toeplab.base.sorted_keys"
 local trash = require "toeplab.store.trash"
 
@@ -50,8 +51,8 @@ local function put(store, words, dry)
   local what = ("%s, %s, %s"):format(count(done), output.count(done.files, "file"),
     output.bytes(done.bytes))
   if dry then return print(what .. " would be moved to the trash") end
-  print(what .. " moved to the trash (undo: toeplab rm --restore @last; freed by toeplab rm "
-    .. "--purge in 30 days)")
+  print(what .. shell.named(" moved to the trash (undo: toeplab rm --restore @last; freed by "
+    .. "toeplab rm --purge in 30 days)"))
 end
 
 local function restore(store, words, dry)

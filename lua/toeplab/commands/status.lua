@@ -7,6 +7,7 @@ local json = require "toeplab.base.json"
 local output = require "toeplab.report.output"
 local progress = require "toeplab.base.progress"
 local records = require "toeplab.store.records"
+local shell = require "toeplab.base.shell"
 local slurm = require "toeplab.runs.slurm"
 local sweep_progress = require "toeplab.live.sweep_progress"
 local sweeps = require "toeplab.store.sweeps"
@@ -50,7 +51,7 @@ function status.show(store, sweep)
   if #rows > 0 then text_table.print(header, rows) end
   local earlier = by_status.done and 0 or sweeps.done_earlier(store, sweep)
   if earlier > 0 then
-    print(("  of earlier commands: %d done (toeplab ls %s status=done)"):format(earlier,
+    print(shell.named("  of earlier commands: %d done (toeplab ls %s status=done)"):format(earlier,
       sweep.experiment))
   end
 end

@@ -5,6 +5,7 @@ local core = require "toeplab.core"
 local compare = require "toeplab.report.verdicts.compare"
 local formats = require "toeplab.report.formats"
 local html = require "toeplab.report.html"
+local shell = require "toeplab.base.shell"
 local trial_files = require "toeplab.store.trial_files"
 local provenance = require "toeplab.trials.provenance"
 local output = require "toeplab.report.output"
@@ -92,23 +93,22 @@ local function progress_by_table(store)
 end
 
 -- Returns the commands that measure and draw a table or figure, or a note if there are none.
-local function commands_of(published, files, program)
+local function commands_of(published, files)
   local lines = {}
-  for i, file in ipairs(files or {}) do lines[i] = ("%s run %s"):format(program, file) end
+  for i, file in ipairs(files or {}) do lines[i] = shell.named("toeplab run " .. file) end
   if #lines == 0 then return { published.instead or "no experiment here answers it" } end
-  if published.draw then lines[#lines + 1] = program .. " " .. published.draw end
+  if published.draw then lines[#lines + 1] = shell.named("toeplab " .. published.draw) end
   return lines
 end
 
 -- Prints the tables and figures, in text a line for each command.
 local function list(set, store)
   local here = store and progress_by_table(store) or {}
-  local library, rows = provenance.library(), {}
+  local rows = {}
   local files = experiments(provenance.data "experiments", "experiments/", {})
-  local program = core.sys.exists(library .. "/../../lab") and "./lab" or "toeplab"
   for _, id in ipairs(published_tables.ids()) do
     local published = published_tables.read(id)
-    local lines = commands_of(published, files[id], program)
+    local lines = commands_of(published, files[id])
     if set.csv then lines = { table.concat(lines, "; ") } end
     rows[#rows + 1] = { id, published.title, here[id] or "", lines[1] }
     for i = 2, #lines do rows[#rows + 1] = { "", "", "", lines[i] } end

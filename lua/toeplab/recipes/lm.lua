@@ -19,6 +19,7 @@ local overlay = require "toeplab.base.overlay"
 local overrides = require "toeplab.trials.overrides"
 local plan = require "toeplab.trials.plan"
 local recorded = require "toeplab.tasks.recorded"
+local source = require "toeplab.tasks.source"
 local suggest = require "toeplab.base.suggest"
 local train = require "toeplab.train"
 
@@ -278,7 +279,7 @@ function lm.check(c)
   if (options.given(c, "test_scored") or 0) < 0 then
     error("test_scored must be at least 1, or 0 for the whole test part", 0)
   end
-  options.check("corpus", corpus.spec, c)
+  source.texts(c.corpus, options.check("corpus", corpus.spec, c))
   options.check("blocks", options.declared["tl.blocks"], c)
   options.check("carried", options.declared["tl.carried"], c)
   if options.given(c, "carry") and options.given(c, "documents") == "packed" then

@@ -116,7 +116,8 @@ end
 -- Returns the corpus of the keys c.
 function mlm.corpus(c)
   return corpus(c.corpus, { tokenizer = c.tokenizer,
-    vocab_size = c.tokenizer == "bpe" and c.vocab_size or nil })
+    vocab_size = c.tokenizer == "bpe" and c.vocab_size or nil,
+    valid_file = options.given(c, "valid_file"), test_file = options.given(c, "test_file") })
 end
 
 -- ---- The trial ----------------------------------------------------------------------------------

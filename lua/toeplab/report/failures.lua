@@ -5,6 +5,7 @@ local json = require "toeplab.base.json"
 local output = require "toeplab.report.output"
 local config = require "toeplab.base.config"
 local selection = require "toeplab.store.selection"
+local shell = require "toeplab.base.shell"
 
 local failures = {}
 
@@ -135,7 +136,7 @@ local function show_group(letter, g)
   print(("       %s%s"):format(table.concat(ids, " "), n > 6 and " ..." or ""))
   if n > 1 then print("       the first: " .. g.trials[1].error:match("^[^\n]*")) end
   if g.checkpoint then print("       last checkpoint: " .. g.checkpoint) end
-  for _, command in ipairs(g.commands) do print("       again: " .. command) end
+  for _, command in ipairs(g.commands) do print(shell.named("       again: " .. command)) end
 end
 
 local function show_json(letter, g)

@@ -8,6 +8,7 @@ local overlay = require "toeplab.base.overlay"
 local progress = require "toeplab.base.progress"
 local published_tables = require "toeplab.trials.published_tables"
 local quantity = require "toeplab.base.quantity"
+local shell = require "toeplab.base.shell"
 local sorted_keys = require "toeplab.base.sorted_keys"
 local space = require "toeplab.trials.space"
 local yardsticks = require "toeplab.report.yardsticks"
@@ -141,8 +142,8 @@ local function codes(result, add)
     if old then earlier[#earlier + 1] = row.name end
   end
   if #mixtures > 0 then
-    add("made by more than one version of the code: %s (toeplab run --redo runs them again)",
-      named(mixtures))
+    add(shell.named("made by more than one version of the code: %s (toeplab run --redo runs them "
+      .. "again)"), named(mixtures))
   end
   if #earlier > 0 then
     add("made by another version of the experiment's code or data: %s", named(earlier))

@@ -266,7 +266,7 @@ function Frame:left_out()
     parts[#parts + 1] = ("the newer %s, of which no trial is done (toeplab ls %s)"):format(
       self.newer, self.newer)
   end
-  return #parts > 0 and "left out: " .. table.concat(parts, "; ") or nil
+  return #parts > 0 and shell.named("left out: " .. table.concat(parts, "; ")) or nil
 end
 
 -- Returns the columns of the published tables that the experiment reproduces.
@@ -455,7 +455,7 @@ end
 -- command chooses again: with a given value it would run trials that this frame leaves out. A list
 -- in `at` has several values of its key.
 function Frame:command(at, seeds, sweep)
-  local words, tuned = { "toeplab", "run", self.script }, self.plan.tuned_key
+  local words, tuned = { shell.program, "run", self.script }, self.plan.tuned_key
   for _, override in ipairs((sweep or self).plan.overrides or {}) do
     local key = override:match "^[^=]*"
     local replaced = key == "seed" or key == "seeds" or key == "compare" or at and at[key] ~= nil

@@ -2,6 +2,7 @@
 local errors = require "toeplab.base.errors"
 local json = require "toeplab.base.json"
 local output = require "toeplab.report.output"
+local shell = require "toeplab.base.shell"
 local text_table = require "toeplab.base.text_table"
 local selection = require "toeplab.store.selection"
 
@@ -19,7 +20,7 @@ local function hint(store, message)
       return (": a metric is a row of v_last, whose name is '%s'"):format(name)
     end
   end
-  return name and " (toeplab ls --schema lists them)" or ""
+  return name and shell.named " (toeplab ls --schema lists them)" or ""
 end
 
 -- Raises SQLite's message about the query, without the query itself.

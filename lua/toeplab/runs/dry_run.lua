@@ -14,6 +14,7 @@ local models = require "toeplab.models"
 local optim = require "toeplab.train.optim"
 local options = require "toeplab.base.options"
 local own_code = require "toeplab.trials.own_code"
+local source = require "toeplab.tasks.source"
 local tasks = require "toeplab.tasks"
 local tensor_files = require "toeplab.models.files.tensor_files"
 
@@ -81,7 +82,7 @@ function dry_run.openers()
     local o = options.check("corpus", corpus.spec, given)
     list.corpus = o
     local size = vocabularies[o.tokenizer] and vocabularies[o.tokenizer](o)
-    if not size then return open(name, { tokenizer = o.tokenizer }) end
+    if not size then return open(source.texts(name, o) or name, { tokenizer = o.tokenizer }) end
     zeros = zeros or no_ids()
     return stand_in(size, zeros)
   end }

@@ -9,6 +9,7 @@ local rebuild = require "toeplab.store.rebuild"
 local replay = require "toeplab.store.replay"
 local records = require "toeplab.store.records"
 local selection = require "toeplab.store.selection"
+local shell = require "toeplab.base.shell"
 local trash = require "toeplab.store.trash"
 local trial_files = require "toeplab.store.trial_files"
 local files_from_rows = require "toeplab.store.files_from_rows"
@@ -245,7 +246,8 @@ end
 
 local function check_stale(check)
   for _, item in ipairs(trash.stale(check.store)) do
-    check:found(false, nil, "%s: %s (`toeplab rm --purge` deletes it)", item.path, item.why)
+    check:found(false, nil, shell.named "%s: %s (`toeplab rm --purge` deletes it)", item.path,
+      item.why)
   end
 end
 

@@ -55,8 +55,8 @@ local function status_of(why) return type(why) == "table" and rawget(why, "statu
 local function refuse(folder, message, status)
   if status == "ELOCKED" then errors.raise(errors.LOCKED, "%s", message) end
   local old = message:match "schema version (%d+) is old"
-  local problem = errors.new(errors.STORAGE, "%s%s", message, old and ("; `toeplab fsck --repair "
-    .. "-C %s` converts it without a run, and keeps a copy, runs.db.v%s"):format(
+  local problem = errors.new(errors.STORAGE, "%s%s", message, old and shell.named("; `toeplab fsck "
+    .. "--repair -C %s` converts it without a run, and keeps a copy, runs.db.v%s"):format(
     shell.quote(folder), old) or "")
   problem.status, problem.old = status, old ~= nil
   error(problem, 0)

@@ -35,6 +35,10 @@ local spec = options.declare "tl.corpus" {
   { "valid", options.field { default = 0.05, min = 0, max = 0.9 },
     "fraction held out before the test part, of a text that is not split already" },
   { "test", options.field { default = 0.05, min = 0, max = 0.9 }, "fraction held out at the end" },
+  { "valid_file", options.field { type = "string", optional = true },
+    "a text to validate with, and nothing is held out; requires test_file" },
+  { "test_file", options.field { type = "string", optional = true },
+    "a text to test with; requires valid_file" },
   { "train_tokens", options.field { type = "int", min = 2, max = 1 << 53, optional = true },
     "tokens at the start of the training part to train on (default: all)" },
   { "seed", options.field { type = "int", min = 0, optional = true },
@@ -50,7 +54,8 @@ corpus.spec = spec -- for options.check
 -- Returns the sha256 of a corpus, equal to tl.corpus(name).hash, or of a task (tl.tasks). If the
 -- data is absent, raises a usage error on how to get it.
 function corpus.hash(name)
-  return tasks.hash(name) or images.hash(name) or source.find(name).hash
+  local of_task = type(name) == "string" and (tasks.hash(name) or images.hash(name))
+  return of_task or source.find(name).hash
 end
 
 -- Encodes a text of characters or bytes as a whole, and splits it at fractions of its tokens.
@@ -185,19 +190,24 @@ end
 -- tl.corpus(name, options): returns a corpus with the fields train, valid and test (int32 vectors
 -- of ids; the last two are nil if empty), vocab, vocab_files (the files it was read from), hash,
 -- separator (an id if documents are packed, else nil), bytes_per_token.train, .valid, .test, and
--- yardsticks(). The options may be a trial's configuration, of which only those above are read.
+-- yardsticks(). name: of a text, or {train=, valid=, test=}. The options may be a trial's
+-- configuration, of which only those above are read.
 function corpus.open(name, given)
   local o = options.check("corpus", spec, given)
   check_taken(o, given)
+  local texts = source.texts(name, o)
+  local from = source.find(texts or name)
+  name = texts and texts.train or name
   local self = setmetatable({ name = name, options = o, seed = o.seed or streams.seed_of(),
     bytes_per_token = {}, streams = {} }, Corpus)
   self.order = epochs.order(self.seed, "data.epoch.")
   if o.valid + o.test >= 1 then
     errors.usage("corpus: valid = %g and test = %g leave nothing to train on", o.valid, o.test)
   end
-  local from = source.find(name)
   self.hash = from.hash
-  recorded.check(name, from.hash, "corpus " .. shown(name))
+  for one, hash in pairs(from.hashes or { [name] = from.hash }) do
+    recorded.check(one, hash, "corpus " .. shown(one))
+  end
   local by_ids = from.whole and (o.tokenizer == "char" or o.tokenizer == "byte")
   local parts = from.parts or by_ids and { train = from.whole }
     or source.split(from.whole, o.valid, o.test)

@@ -430,7 +430,7 @@ function datasets.ways(set)
     ways[#ways + 1] = "install the package: apt install " .. set.package
   end
   if set.download or datasets.archive(set) then
-    ways[#ways + 1] = "fetch it: toeplab data fetch " .. set.name
+    ways[#ways + 1] = shell.named("fetch it: toeplab data fetch ") .. set.name
   end
   ways[#ways + 1] = ("put %s in %s (source: %s)"):format(
     published_archive(set) or set.by_hand or file_names(set),

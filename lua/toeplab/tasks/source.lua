@@ -205,6 +205,8 @@ local function from_program(set)
   return text
 end
 
+local from_name -- below
+
 local function absent(set)
   errors.absent("corpus %s is not here. %s", set.name, datasets.advice(set))
 end
@@ -263,6 +265,21 @@ local function texts_in(folder)
   return all, by_part
 end
 
+-- Returns the source of three texts {train=, valid=, test=}, named as for source.find. Its hash
+-- is the hash of their hashes, which are in hashes by name.
+local function from_texts(names)
+  local parts, keys, hashes = {}, {}, {}
+  for i, part in ipairs(NAMES) do
+    local from = from_name(names[part])
+    if not from.whole then
+      errors.usage("corpus %s: has parts of its own, and cannot be the %s part", from.name, part)
+    end
+    parts[part], keys[i], hashes[names[part]] = from.whole, from.hash, from.hash
+  end
+  return { name = names.train, parts = parts, hash = core.sha256(table.concat(keys, "\n")),
+    hashes = hashes, several = true }
+end
+
 -- Returns the source of a folder: files for train, valid and test, or else its texts one after
 -- another, each followed by a line end.
 local function from_folder(name)
@@ -278,21 +295,20 @@ local function from_folder(name)
     local part = of_text(name, table.concat(texts))
     part.files = joined
     mark_lines(part)
-    return { name = name, whole = part, hash = part.key, folder = true }
+    return { name = name, whole = part, hash = part.key, several = true }
   end
-  local parts, keys = {}, {}
-  for i, part in ipairs(NAMES) do
+  for _, part in ipairs(NAMES) do
     if not files[part] then
       errors.usage("corpus %s: has %s, but no file %s.txt", name, select(2, next(files)), part)
     end
-    parts[part] = mark_lines(of_file(files[part]))
-    keys[i] = parts[part].key
   end
-  return { name = name, parts = parts, hash = core.sha256(table.concat(keys, "\n")),
-    folder = true }
+  local from = from_texts(files)
+  from.name, from.hashes = name, nil
+  return from
 end
 
-local function from_name(name)
+function from_name(name)
+  if type(name) == "table" then return from_texts(name) end
   if type(name) ~= "string" then
     errors.usage("a corpus is named by a string, not by a %s", type(name))
   end
@@ -321,16 +337,36 @@ local last -- a cache of the last source, because successive trials mostly have 
 -- Returns whether the cached source is still valid for the name: a file may have changed, and its
 -- hash is part of a trial's identity.
 local function known(name)
-  if not last or last.name ~= name or last.folder then return false end
+  if not last or last.name ~= name or last.several then return false end
   local path = last.whole and last.whole.path
   return not path or core.sys.exists(path)
     and core.sha256_file(path) == (last.file_hash or last.hash)
 end
 
+-- Returns the names of the texts of a corpus, {train=, valid=, test=}, if its name is such a table
+-- or its options o name two of them; else nil.
+function source.texts(name, o)
+  local named = type(name) == "table"
+  if not named and not o.valid_file and not o.test_file then return nil end
+  local texts = named and name or { train = name, valid = o.valid_file, test = o.test_file }
+  for key in pairs(texts) do
+    local ok, why = suggest.choose("part of a corpus", key, NAMES)
+    if not ok then errors.usage("corpus: %s", why) end
+  end
+  for _, part in ipairs(NAMES) do
+    if not texts[part] then
+      errors.usage("corpus: option '%s' is missing: name a text for each of train, valid and test",
+        named and part or part .. "_file")
+    end
+  end
+  return texts
+end
+
 -- Returns the source of a name: a data set, the path of a file or folder, or "text:" followed by
--- the text itself. It is {name=, hash=, whole=} or, for a set or folder with a file for each part,
--- {name=, hash=, parts= {train=, valid=, test=}, head= (whether train is only the beginning of the
--- published one)}. If the data is absent, raises a usage error on how to get it.
+-- the text itself, or of three names {train=, valid=, test=}. It is {name=, hash=, whole=} or, for
+-- three names, and a set or folder with a file for each part, {name=, hash=, parts= {train=,
+-- valid=, test=}, hashes= (by name, of three names), head= (whether train is only the beginning of
+-- the published one)}. If the data is absent, raises a usage error on how to get it.
 function source.find(name)
   if not known(name) then last = from_name(name) end
   return last

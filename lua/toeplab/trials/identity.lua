@@ -16,7 +16,8 @@ local suggest = require "toeplab.base.suggest"
 
 local identity = {}
 
--- Keys that name the other parts of the data of `file` (tl.tasks.csv, tl.tasks.images).
+-- Keys that name the other parts of the data of `corpus` (tl.corpus) or `file` (tl.tasks.csv,
+-- tl.tasks.images).
 local PARTS = { "train_file", "valid_file", "test_file" }
 
 -- Returns the sha256 of each corpus that a key of the configuration names: { corpus = "9f..." }, of
@@ -24,24 +25,26 @@ local PARTS = { "train_file", "valid_file", "test_file" }
 -- because the tokens depend on it. known: a cache of these hashes by name.
 local function data_of(exp, values, known)
   local hashes = {}
+  local function add(key, name)
+    if name:find "[/.]" and not name:find "^text:" and not core.sys.exists(name) then
+      errors.usage("%s: key %s: %s: no such file%s", exp:where(key), key, name, name:find "^/"
+        and "" or " (a path is read from the folder in which the command is given)")
+    end
+    known[name] = known[name] or corpus.hash(name)
+    hashes[key] = known[name]
+  end
   local names = exp.data or (values.corpus and { "corpus" }) or {}
   for _, key in ipairs(names) do
     if type(values[key]) ~= "string" then
       errors.usage("%s: data names the key '%s', which is not a string", exp:where("data"), key)
     end
-    local name = values[key]
-    if name:find "[/.]" and not name:find "^text:" and not core.sys.exists(name) then
-      errors.usage("key %s: %s: no such file%s", key, name, name:find "^/" and ""
-        or " (a path is read from the folder in which the command is given)")
-    end
-    known[name] = known[name] or corpus.hash(name)
-    hashes[key] = known[name]
+    add(key, values[key])
   end
   for _, key in ipairs(PARTS) do
     local name = values[key]
-    if type(name) == "string" and not hashes[key] and core.sys.exists(name) then
-      known[name] = known[name] or corpus.hash(name)
-      hashes[key] = known[name]
+    if type(name) == "string" and not hashes[key] and not name:find "^text:"
+        and (name:find "[/.]" or core.sys.exists(name)) then
+      add(key, name)
     end
   end
   local merges = values.merges

@@ -117,8 +117,8 @@ function Trial:with_backends(fn, ...)
   local old = row and self.folder .. "/" .. row.path
   local text = row and trial_files.text(old, row.sha256)
   if row and not text then
-    error(("%s is missing or damaged: the trial does not know the backends of its start; "
-      .. "after `toeplab fsck --repair` it chooses again"):format(old), 0)
+    errors.raise(errors.FAILED, "%s is missing or damaged: the trial does not know the backends of "
+      .. "its start; after `toeplab fsck --repair` it chooses again", old)
   end
   local function store(all)
     local new = store_text(self, "backends", 0, all, core.sha256(all):sub(1, 8))

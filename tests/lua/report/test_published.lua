@@ -255,7 +255,7 @@ t.test("the list names the commands that answer and draw each table and figure",
   for _, id in ipairs(published_tables.ids()) do
     local published = published_tables.read(id)
     local first = lines[id] and lines[id][1] or ""
-    local path = first:match "%./lab run (experiments/%S+%.lua)$"
+    local path = first:match "toeplab run (experiments/%S+%.lua)$"
     t.ok(path or published.instead and first:find(published.instead, 1, true)
       or first:find "no experiment here answers it$", id .. ": " .. first)
     if path then
@@ -263,7 +263,7 @@ t.test("the list names the commands that answer and draw each table and figure",
       t.ok(said:find('"' .. id .. '"', 1, true), id .. " is not answered by " .. path)
     end
     if path and published.draw then
-      t.ok(lines[id][#lines[id]]:find("  ./lab " .. published.draw, 1, true), id)
+      t.ok(lines[id][#lines[id]]:find("  toeplab " .. published.draw, 1, true), id)
       local name = published.draw:match "^plot (%S+)"
       local answers = false
       for _, row in ipairs(lines[id]) do
@@ -275,11 +275,11 @@ t.test("the list names the commands that answer and draw each table and figure",
   t.ok(#lines["tnn/table2"] >= 2, text)
   t.ok(lines["tnn/figure1a"][1]:find "experiments/lra.lua$", text)
   t.eq(#lines["ski/figure1a"], 3) -- two experiments and a plot
-  t.eq(lines["tnn/figure3"][2]:match "^%s+(.*)$", "./lab plot mlm model=tnn seed=1 matrix")
+  t.eq(lines["tnn/figure3"][2]:match "^%s+(.*)$", "toeplab plot mlm model=tnn seed=1 matrix")
   local csv = list_of "--csv"
   t.eq(select(2, csv:gsub("\n", "")), 1 + #published_tables.ids())
-  t.ok(csv:find("tnn/figure3,Toeplitz matrices of a trained model's layers,,./lab run "
-    .. "experiments/mlm.lua; ./lab plot mlm model=tnn seed=1 matrix\n", 1, true), csv)
+  t.ok(csv:find("tnn/figure3,Toeplitz matrices of a trained model's layers,,toeplab run "
+    .. "experiments/mlm.lua; toeplab plot mlm model=tnn seed=1 matrix\n", 1, true), csv)
 end)
 
 t.test("every page of results names its command, and is listed with its verdict", function()

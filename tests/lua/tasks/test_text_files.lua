@@ -67,6 +67,46 @@ t.test("a folder is a corpus: files of the parts, or else consecutive texts", fu
   end)
 end)
 
+t.test("three texts are a corpus, in a table or by options", function()
+  t.in_folder(function(folder)
+    assert(core.sys.mkdir(folder .. "/test"))
+    local names = { train = folder .. "/train.txt", valid = folder .. "/valid.txt",
+      test = folder .. "/test" }
+    for part, text in pairs { train = "to learn\r\n", valid = "to tell\n" } do
+      t.write(names[part], text)
+    end
+    t.write(names.test .. "/a.txt", "to judge")
+    local function parts(...)
+      local data, text = corpus(...), {}
+      for part in pairs(names) do text[part] = data.vocab:decode(data[part]) end
+      return text, data.hash
+    end
+    local by_options = { valid_file = names.valid, test_file = names.test, valid = 0.5 }
+    local text, hash = parts(names)
+    t.eq({ text, hash }, { { train = "to learn\n", valid = "to tell\n", test = "to judge\n" },
+      corpus.hash(names) })
+    t.eq({ parts(names.train, by_options) }, { text, hash })
+    t.eq(corpus(names.train, { valid = 0.0, test = 0.0 }).train:numel(), 9) -- of this file alone
+    t.write(names.valid, "to say")
+    t.ok(select(2, parts(names)) ~= hash)
+    t.write(folder .. "/test.txt", "to judge\n")
+    os.remove(names.test .. "/a.txt")
+    os.remove(names.test)
+    local hashed = parts { train = names.train, valid = names.valid, test = folder .. "/test.txt" }
+    t.eq({ hashed, corpus.hash(folder) }, { parts(folder) })
+    for _, case in ipairs {
+      { "option 'test' is missing: name a text", { train = names.train, valid = names.valid } },
+      { "option 'valid_file' is missing", names.train, { test_file = names.valid } },
+      { "there is no part of a corpus 'dev'", { train = names.train, dev = names.valid } },
+      { "has parts of its own, and cannot be the valid part",
+        { train = names.train, valid = folder, test = names.valid } },
+      { "test: No such file", names },
+    } do
+      t.raises(corpus, case[1], case[2], case[3])
+    end
+  end)
+end)
+
 t.test("a folder or file that is named without ./ is pointed out", function()
   t.in_folder(function(folder)
     assert(core.sys.mkdir(folder .. "/texts"))

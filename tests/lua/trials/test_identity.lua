@@ -250,6 +250,41 @@ t.test("images of another file to validate or test with are part of a trial", fu
   end
 end)
 
+-- A trial of a language model of three texts; with the key change it copies the file `change` over
+-- the text to test with before it reads it.
+local telling = [[
+local tl = require "toeplab"
+return tl.experiment "telling" {
+  fixed = { corpus = "FOLDER/a.txt", valid_file = "FOLDER/b.txt",
+    test_file = "FOLDER/c.txt", change = false, steps = 1 },
+  check = CHECK,
+  trial = function(t, c)
+    if c.change then os.execute "cp FOLDER/change FOLDER/c.txt" end
+    local data = tl.corpus(c.corpus, c)
+    for _ in t:steps(c.steps) do t:log { loss = data.test:numel() } end
+  end,
+}
+]]
+
+t.test("the texts of a corpus to validate and test with are part of a trial", function()
+  in_folder(function(folder)
+    local code_of = telling:gsub("FOLDER", folder):gsub("CHECK", "nil")
+    local function run(...) return select(2, trials.run(folder, code_of, { ... })) end
+    for name, text in pairs { ["a.txt"] = "one", ["b.txt"] = "two", change = "four" } do
+      t.write(folder .. "/" .. name, text)
+    end
+    t.holds(run(), ("x.lua:4: key test_file: %s/c.txt: no such file"):format(folder))
+    t.write(folder .. "/c.txt", "three")
+    t.holds(run(), "1 trial: 1 done")
+    t.holds(run(), "1 already done")
+    t.write(folder .. "/b.txt", "another")
+    t.holds(run(), "1 trial: 1 done")
+    t.holds(run "change=true", ("corpus %s/c.txt has changed since the run began"):format(folder))
+    code_of = code_of:gsub("check = nil", "check = tl.lm.check"):gsub('test_file = "[^"]*", ', "")
+    t.holds(run(), "x.lua:5: corpus: option 'test_file' is missing")
+  end)
+end)
+
 t.test("a raised TL_NUMERICS makes every trial new", function()
   in_folder(function(folder)
     t.write(folder .. "/x.lua", script)
