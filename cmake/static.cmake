@@ -2,7 +2,8 @@
 # under the GPL, joined into one object. What is hidden in the shared library is local in it, and a
 # table that takes the place of the empty one of plugin.c names the backends.
 option(TL_STATIC "the engine as a static library, too" ON)
-if(NOT CMAKE_OBJCOPY)
+# The address sanitiser marks each plugin's entry, and all marks have one name.
+if(NOT CMAKE_OBJCOPY OR TL_SANITIZE)
   set(TL_STATIC OFF)
 endif()
 if(NOT TL_STATIC)
