@@ -1,8 +1,10 @@
 # static.cmake - builds libtoeplab.a: the objects of the engine and of the backends that are not
 # under the GPL, joined into one object. What is hidden in the shared library is local in it, and a
-# table that takes the place of the empty one of plugin.c names the backends.
+# table that takes the place of the empty one of plugin.c names the backends. Link-time optimisation
+# ends here: its sections know the symbols as they were.
 option(TL_STATIC "the engine as a static library, too" ON)
-if(TL_SANITIZE OR NOT CMAKE_OBJCOPY) # sanitisers mark variables by names of their own
+# The address sanitiser marks each plugin's entry, and all marks have one name.
+if(NOT CMAKE_OBJCOPY OR TL_SANITIZE)
   set(TL_STATIC OFF)
 endif()
 if(NOT TL_STATIC)
@@ -16,7 +18,7 @@ foreach(backend ${linked})
     list(APPEND objects $<TARGET_OBJECTS:rac-kernels>)
   endif()
   add_custom_command(OUTPUT ${static}/${backend}.o DEPENDS ${objects}
-    COMMAND ${CMAKE_C_COMPILER} -r -nostdlib -o ${static}/${backend}.o ${objects}
+    COMMAND ${CMAKE_C_COMPILER} -r -nostdlib -fno-lto -o ${static}/${backend}.o ${objects}
     COMMAND ${CMAKE_OBJCOPY} --localize-hidden
       --redefine-sym tl_tno_backend_entry=tl_${backend}_entry ${static}/${backend}.o
     COMMAND_EXPAND_LISTS VERBATIM)
@@ -32,8 +34,9 @@ target_include_directories(static-table PRIVATE core)
 list(APPEND joined $<TARGET_OBJECTS:engine-objects> $<TARGET_OBJECTS:static-table>)
 set(whole ${static}/toeplab.o)
 add_custom_command(OUTPUT ${whole} DEPENDS ${joined}
-  COMMAND ${CMAKE_C_COMPILER} -r -nostdlib -o ${whole} ${joined}
-  COMMAND ${CMAKE_OBJCOPY} --localize-hidden --wildcard --localize-symbol=tl_*_entry ${whole}
+  COMMAND ${CMAKE_C_COMPILER} -r -nostdlib -fno-lto -o ${whole} ${joined}
+  COMMAND ${CMAKE_OBJCOPY} --localize-hidden --wildcard --localize-symbol=tl_*_entry
+    --remove-section=.gnu.lto_* --remove-section=.gnu.debuglto_* ${whole}
   COMMAND_EXPAND_LISTS VERBATIM)
 set_source_files_properties(${whole} PROPERTIES EXTERNAL_OBJECT TRUE)
 add_library(toeplab-static STATIC ${whole})
