@@ -119,11 +119,12 @@ done
 while IFS='|' read -r name line; do
     expect "help $name" 0 "$line" "$toeplab" help "$name"
 done <<'END'
-tl.einsum|^    tl[.]einsum(equation: string, a \[, b\]): Tensor  .*(torch[.]einsum)$
+tl.einsum|^    tl[.]einsum(equation: string, a \[, b\]): Tensor$
+tl.einsum|^        sums of products by letters: .*(torch[.]einsum)$
 tl.einsum|^    print(tl.einsum("ij,ij->i", a, b):show())$
 tl.einsum|^    -->           2          3$
 einsum|^from-pytorch[.]md: Names$
-x:argsort|^        the order of each row, .*inverse
+x:argsort|^        x \[[.][.],n\] -> int32 .* the order of each row,
 torch.cat|^    tl[.]concat(tensors: Tensor\[\], axis): Tensor
 tl.optim.adam|^        betas: Decay rates of the two moments[.] (default {0.9, 0.98}; table)$
 tl.nn.GTU|^        x \[b,n,dim\] -> \[b,n,dim\]: the gated Toeplitz unit

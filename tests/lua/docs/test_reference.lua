@@ -109,15 +109,20 @@ for why, names in pairs {
   for _, name in ipairs(names) do uncalled[name] = why end
 end
 
+-- Returns the entries of a block of signatures.
+local function entries_of(block)
+  local lines = {}
+  for line in block:gmatch "[^\n]+" do lines[#lines + 1] = line end
+  return functions.entries(lines)
+end
+
 -- Returns the functions of a section that neither its examples nor code call.
 local function uncalled_in(section, code)
   local list = {}
   for example in section:gmatch "\n```lua\n(.-)\n```" do code = code .. "\n" .. example end
   code = code:gsub("%-%-[^\n]*", ""):gsub('%["([%w_-]+)"%]', ".%1")
   for block in section:gmatch "\n```signatures\n(.-)\n```" do
-    local lines = {}
-    for line in block:gmatch "[^\n]+" do lines[#lines + 1] = line end
-    for _, entry in ipairs(functions.entries(lines)) do
+    for _, entry in ipairs(entries_of(block)) do
       for _, d in ipairs(entry.list) do
         local method = d.path and not d.path:find "^tl%." and d.path:match "[%w_]+$"
         local call = d.path and (method and "[.:]" .. method
@@ -177,6 +182,21 @@ t.test("the experiments of the pages run", function()
     end
   end
   t.ok(count >= 4, count .. " experiments")
+end)
+
+t.test("every declaration of a function says what it does", function()
+  local count = 0
+  for path, text in pairs(reference.pages()) do
+    for block in text:gmatch "\n```signatures\n(.-)\n```" do
+      for _, entry in ipairs(entries_of(block)) do
+        if entry.list[1].path then
+          t.ok(entry.text:gsub("%([^()]*%)$", ""):find "%S", path .. ": " .. entry.head)
+          count = count + 1
+        end
+      end
+    end
+  end
+  t.ok(count > 400, count .. " declarations")
 end)
 
 t.test("every function that declares options has a table of them", function()
