@@ -6,8 +6,6 @@ local core = require "toeplab.core"
 local estimate = require "toeplab.runs.estimate"
 local launch = require "toeplab.runs.launch"
 local summary = require "toeplab.runs.summary"
-local process = require "toeplab.base.process"
-local temporary = require "toeplab.base.temporary"
 local worker_process = require "toeplab.runs.worker_process"
 local prune = require "toeplab.trials.prune"
 local tuning = require "toeplab.trials.tuning"
@@ -40,18 +38,6 @@ function coordinator.new(run)
 end
 
 -- ---- Trials -----------------------------------------------------------------------------------
-
--- Removes the files of a trial that have no row: a worker was killed before it wrote their rows, or
--- they belong to an earlier run that is redone.
-local function clean_folder(run, t, artifacts)
-  local folder, known = run.folder .. "/" .. t.path, {}
-  for _, row in ipairs(artifacts) do known[row.path] = true end
-  for _, name in ipairs(core.sys.list(folder) or {}) do
-    local host, pid = temporary.owner(name)
-    local ours = trial_files.keeps(name) or host and process.has_died(host, pid)
-    if ours and not known[t.path .. "/" .. name] then core.sys.remove(folder .. "/" .. name) end
-  end
-end
 
 -- Kills the process of worker w, frees its device and removes the worker from the pool.
 local function dismiss(self, w)
@@ -91,7 +77,7 @@ local function assign(self, w, t)
   t.provenance.whole = run.whole
   local attempt, seconds, artifacts = run.records:begin(t, w.process:pid())
   if not attempt then return skip(self, t, seconds) end -- the worker waits for the next trial
-  clean_folder(run, t, artifacts)
+  trial_files.clean(run.folder, t.path, artifacts)
   local lines = {}
   for i, a in ipairs(artifacts) do
     lines[i] = wire.line("artifact", a.kind, a.step, a.path, a.bytes, a.sha256)

@@ -73,12 +73,13 @@ local function no_ids()
   return ids
 end
 
--- Returns what stands in for a corpus with a vocabulary of that size; every part has the ids zeros.
+-- Returns what stands in for a corpus with a vocabulary of that size, of which each token is a
+-- character; every part has the ids zeros.
 local function stand_in(size, zeros)
-  local vocab = {}
-  function vocab.size() return size end
-  function vocab.eos() return 0 end
-  return { train = zeros, valid = zeros, test = zeros, vocab = vocab, hash = "", vocab_files = {},
+  local characters = { "\n" }
+  for i = 2, size do characters[i] = utf8.char(0x10000 + i) end
+  return { train = zeros, valid = zeros, test = zeros, hash = "", vocab_files = {},
+    vocab = core.vocab_chars(table.concat(characters)),
     bytes_per_token = { train = 1.0, valid = 1.0, test = 1.0 },
     stream = function() return zeros end, check_lengths = function() end }
 end
@@ -188,16 +189,22 @@ local function hook_coroutines(list, hook)
 end
 
 -- For handlers of errors: returns whether the library has raised e because of an option: in a check
--- of options, or while it made a module, as of heads that do not divide its channels.
-local function is_of_option(e)
-  local raised = debug.getinfo(3, "f")
+-- of options, or while it made a module, as of heads that do not divide its channels. stands_in:
+-- whether the data is not that of the trial, which tasks may refuse.
+local function is_of_option(e, stands_in)
+  local raised, checked = debug.getinfo(3, "f"), false
   if type(e) ~= "string" or not raised or raised.func ~= error then return false end
   if e:find "\n" then return false end -- of a forward pass: it ends with the path of the module
   for level = 4, 1000 do
     local info = debug.getinfo(level, "S")
-    local path = info and (info.what == "C" and "C" or info.source:match "^@(.*)")
-    if not path or path ~= "C" and own_code.is_own(path) then return false end
-    if path:find "/base/options%.lua$" or path:find "/nn/class%.lua$" then return true end
+    local path = info and info.source:match "^@(.*)"
+    if not info or path and own_code.is_own(path) then return checked end
+    if path and path:find "/nn/class%.lua$" then return true end
+    if path and path:find "/base/options%.lua$" then
+      checked = true
+    elseif checked then
+      return not (stands_in and path and path:find "/tasks/")
+    end
   end
 end
 
@@ -249,7 +256,7 @@ function dry_run.call(exp, values, open, until_when)
   local guard <close> = rebound(exp.trial, by)
   debug.sethook(late, "", CHECKED)
   local ok, why = xpcall(initial.without_init, function(e)
-    of_option = is_of_option(e)
+    of_option = not over and is_of_option(e, open.corpus ~= nil)
     return e
   end, exp.trial, handle, c)
   debug.sethook()

@@ -62,6 +62,18 @@ t.test("micro batches take less memory, and more calls of modules, for the same 
   end, { called = function() end })
 end)
 
+t.test("what stands in for a corpus has a vocabulary like the corpus itself", function()
+  with([[fixed = { length = 16, batch = 4, steps = 10 }, trial = function(t, c)
+      local data = tl.corpus("no-such-text", { tokenizer = "gpt2" })
+      local size = data.vocab:size()
+      assert(data.vocab:token(size - 1) and not data.vocab:token(size))
+      assert(not pcall(tl.tasks.glue, { task = "cola", vocab = size }))
+      local ok, why = pcall(tl.tasks.glue, { task = "cola", vocab = data.vocab })
+      assert(ok or tostring(why):find "is not here", why)
+      tl.optim.adam(tl.models.tnn_lm(size, { layers = 1, dim = 8 }))
+    end]], function(_, trials, cost_of) t.ok(cost_of(trials[1].config)) end)
+end)
+
 t.test("rates between 0 and 1 do not change the cost: they share one call", function()
   local calls = 0
   with([[fixed = { length = 16, batch = 4, steps = 10 }, grid = { decay = { 0.9, 0.99, "none" },
