@@ -266,11 +266,14 @@ function handlers.code(_, w, hash) w.code = hash end
 
 function handlers.unfit(_, w, code, why) w.unfit = { code = code, why = why, lasts = true } end
 
+-- Returns why a trial ended with the signal of the user, in whose place its worker got a SIGTERM.
+local function with_name(self, why)
+  return self.named and why and why:gsub("^stopped by SIG%w+", errors.stop_text(self.named)) or why
+end
+
 function handlers.ended(self, w, status, code, why, ended)
   local label = w.trial.label
-  if self.named and why then -- the worker reports the SIGTERM that it was sent
-    why = why:gsub("^stopped by SIG%w+", errors.stop_text(self.named))
-  end
+  why = with_name(self, why)
   local asked = w.late or w.stopped
   w.closed = asked ~= nil -- a worker that was asked to stop takes no other trial
   status = end_trial(self, w, status, why, ended)
@@ -297,7 +300,7 @@ end
 -- ends the run.
 local function handle_exit(self, w)
   local why, signal = w:cause()
-  why = w.late or why
+  why = w.late or with_name(self, why)
   dismiss(self, w)
   local t = w.trial
   if not t then return end
