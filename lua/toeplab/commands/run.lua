@@ -22,6 +22,7 @@ local run = {
     .. "the experiment, key=a,b,c or 'key=range(1,9)' or 'key=log2(16,256)' takes several values;\n"
     .. "scale=NAME selects a scale; seeds=N or seed=N sets the seeds; seeds=\"until 2 %\" adds\n"
     .. "seeds to each row until its ratio to the row of compare=KEY=VALUE is known to 2 %.\n"
+    .. "Before the first trial it makes one model of each new value, to find wrong options.\n"
     .. "With --on slurm submits the trials as one array job and returns; toeplab status, ls and\n"
     .. "this command see the results while it runs. The options from --partition on describe the\n"
     .. "job; a file slurm.lua beside FILE, or in ~/.config/toeplab, gives them as a Lua table.",

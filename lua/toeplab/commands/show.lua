@@ -3,6 +3,7 @@ local chosen_backends = require "toeplab.nn.chosen_backends"
 local core = require "toeplab.core"
 local json = require "toeplab.base.json"
 local logged_tensors = require "toeplab.store.logged_tensors"
+local metrics = require "toeplab.store.metrics"
 local output = require "toeplab.report.output"
 local config = require "toeplab.base.config"
 local progress = require "toeplab.base.progress"
@@ -177,14 +178,15 @@ local from = { "experiment", "status", "seed", "step", "seconds", "host", "comma
 
 -- Returns the compared properties of a trial: three tables of values by name.
 local function sides(store, row)
-  local metrics, about, provenance = {}, {}, store:object(row.provenance)
+  local last, about, provenance = {}, {}, store:object(row.provenance)
   for _, m in ipairs(store:rows("SELECT name, value FROM v_last WHERE trial = ?", { row.id })) do
-    metrics[m.name] = m.value or 0 / 0
+    last[m.name] = m.value or 0 / 0
   end
   for _, name in ipairs(from) do about[name] = row[name] end
+  about.step = metrics.reached(store, row)
   about.version, about.threads = provenance.version, provenance.threads
   for name, value in pairs(provenance.build or {}) do about[name] = about[name] or value end
-  return { config = store:config(row.config), metric = metrics, trial = about }
+  return { config = store:config(row.config), metric = last, trial = about }
 end
 
 local function same(a, b)
@@ -289,6 +291,7 @@ end
 local function show_all(store, set, words)
   for i, id in ipairs(selection.ids(store, words, "show")) do
     local row = store:rows("SELECT * FROM v_trials WHERE id = ?", { id })[1]
+    row.step = metrics.reached(store, row)
     if set.script then
       show_script(store, row)
     elseif set.json then

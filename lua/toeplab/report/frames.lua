@@ -25,6 +25,7 @@ local frames = {}
 local Frame = {}
 Frame.__index = Frame
 
+local SHOWN = 60    -- bytes of a text in a command
 local SAMPLE = 1000 -- trials that are searched for metrics
 
 -- ---- Sweeps -----------------------------------------------------------------------------------
@@ -455,16 +456,26 @@ end
 -- command chooses again: with a given value it would run trials that this frame leaves out. A list
 -- in `at` has several values of its key.
 function Frame:command(at, seeds, sweep)
+<<<<<<< HEAD
   local words, tuned = { shell.program, "run", self.script }, self.plan.tuned_key
+=======
+  -- A long text is shortened to a name that no corpus has, so that a command that is pasted as it
+  -- stands is refused.
+  local function short(word)
+    local key, text = word:match "^([^=]*=)text:(.*)$"
+    return key and #text > SHOWN and ("%s<a text of %d bytes>"):format(key, #text) or word
+  end
+  local words, tuned = { "toeplab", "run", self.script }, self.plan.tuned_key
+>>>>>>> first47
   for _, override in ipairs((sweep or self).plan.overrides or {}) do
     local key = override:match "^[^=]*"
     local replaced = key == "seed" or key == "seeds" or key == "compare" or at and at[key] ~= nil
-    if not replaced then words[#words + 1] = override end
+    if not replaced then words[#words + 1] = short(override) end
   end
   at = overlay(at)
   if tuned then at[tuned] = nil end
   for _, key in ipairs(sorted_keys(at)) do
-    words[#words + 1] = key .. "=" .. config.text(at[key])
+    words[#words + 1] = short(key .. "=" .. config.text(at[key]))
   end
   words[#words + 1] = seeds
   if self.store.folder ~= records.folder() then

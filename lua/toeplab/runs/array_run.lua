@@ -4,6 +4,7 @@ local core = require "toeplab.core"
 local other_ids = require "toeplab.trials.other_ids"
 local errors = require "toeplab.base.errors"
 local launch = require "toeplab.runs.launch"
+local option_check = require "toeplab.runs.option_check"
 local summary = require "toeplab.runs.summary"
 local prepare = require "toeplab.runs.prepare"
 local quantity = require "toeplab.base.quantity"
@@ -13,6 +14,7 @@ local slurm = require "toeplab.runs.slurm"
 local slurm_queue = require "toeplab.runs.slurm_queue"
 local trash = require "toeplab.store.trash"
 local trial_files = require "toeplab.store.trial_files"
+local worker = require "toeplab.runs.worker"
 
 local array_run = {}
 
@@ -77,6 +79,8 @@ local function submit(run, path, overrides, options, trials)
   if run.waited and #list == 0 then return 0 end
   check_open(run, open, silent, options)
   prepare.check_free(run, options)
+  run.worker = worker.words(run, path, 1)
+  if not run.waited then option_check.run(run) end
   run.had = run.had or #run.trials - #list
   local left, others = slurm.left(run.records, open, list)
   local function enlist()

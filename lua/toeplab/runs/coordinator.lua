@@ -6,8 +6,6 @@ local core = require "toeplab.core"
 local estimate = require "toeplab.runs.estimate"
 local launch = require "toeplab.runs.launch"
 local summary = require "toeplab.runs.summary"
-local process = require "toeplab.base.process"
-local temporary = require "toeplab.base.temporary"
 local worker_process = require "toeplab.runs.worker_process"
 local prune = require "toeplab.trials.prune"
 local tuning = require "toeplab.trials.tuning"
@@ -40,18 +38,6 @@ function coordinator.new(run)
 end
 
 -- ---- Trials -----------------------------------------------------------------------------------
-
--- Removes the files of a trial that have no row: a worker was killed before it wrote their rows, or
--- they belong to an earlier run that is redone.
-local function clean_folder(run, t, artifacts)
-  local folder, known = run.folder .. "/" .. t.path, {}
-  for _, row in ipairs(artifacts) do known[row.path] = true end
-  for _, name in ipairs(core.sys.list(folder) or {}) do
-    local host, pid = temporary.owner(name)
-    local ours = trial_files.keeps(name) or host and process.has_died(host, pid)
-    if ours and not known[t.path .. "/" .. name] then core.sys.remove(folder .. "/" .. name) end
-  end
-end
 
 -- Kills the process of worker w, frees its device and removes the worker from the pool.
 local function dismiss(self, w)
@@ -91,7 +77,7 @@ local function assign(self, w, t)
   t.provenance.whole = run.whole
   local attempt, seconds, artifacts = run.records:begin(t, w.process:pid())
   if not attempt then return skip(self, t, seconds) end -- the worker waits for the next trial
-  clean_folder(run, t, artifacts)
+  trial_files.clean(run.folder, t.path, artifacts)
   local lines = {}
   for i, a in ipairs(artifacts) do
     lines[i] = wire.line("artifact", a.kind, a.step, a.path, a.bytes, a.sha256)
@@ -280,11 +266,14 @@ function handlers.code(_, w, hash) w.code = hash end
 
 function handlers.unfit(_, w, code, why) w.unfit = { code = code, why = why, lasts = true } end
 
+-- Returns why a trial ended with the signal of the user, in whose place its worker got a SIGTERM.
+local function with_name(self, why)
+  return self.named and why and why:gsub("^stopped by SIG%w+", errors.stop_text(self.named)) or why
+end
+
 function handlers.ended(self, w, status, code, why, ended)
   local label = w.trial.label
-  if self.named and why then -- the worker reports the SIGTERM that it was sent
-    why = why:gsub("^stopped by SIG%w+", errors.stop_text(self.named))
-  end
+  why = with_name(self, why)
   local asked = w.late or w.stopped
   w.closed = asked ~= nil -- a worker that was asked to stop takes no other trial
   status = end_trial(self, w, status, why, ended)
@@ -311,7 +300,7 @@ end
 -- ends the run.
 local function handle_exit(self, w)
   local why, signal = w:cause()
-  why = w.late or why
+  why = w.late or with_name(self, why)
   dismiss(self, w)
   local t = w.trial
   if not t then return end

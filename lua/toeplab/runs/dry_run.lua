@@ -1,7 +1,8 @@
 -- runs/dry_run.lua: calls the function of a trial until it makes an optimiser or begins its loop of
 -- steps, which shows the model. A corpus is replaced by one of its vocabulary's size, unless that
 -- is known from the text alone. What the function prints is dropped. Its dry run ends where it
--- would end a process or start one, or its script would write a file.
+-- would end a process or start one, or its script would write a file. This holds for what the
+-- script calls by a local variable, too (local print = print).
 local config = require "toeplab.base.config"
 local core = require "toeplab.core"
 local corpus = require "toeplab.tasks.corpus"
@@ -36,6 +37,29 @@ local function replaced(list)
   end)
 end
 
+-- Replaces, until the returned value is closed, the values that fn, a function of the script, and
+-- the script's functions that it closes over hold in local variables: value -> replacement.
+local function rebound(fn, by)
+  local list, seen = {}, {}
+  local function visit(f)
+    seen[f] = true
+    for i = 1, 255 do
+      local name, value = debug.getupvalue(f, i)
+      if not name then return end
+      if value ~= nil and by[value] then
+        list[#list + 1] = { f, i, value }
+        debug.setupvalue(f, i, by[value])
+      elseif type(value) == "function" and not seen[value] and errors.own_file(value) then
+        visit(value)
+      end
+    end
+  end
+  if errors.own_file(fn) then visit(fn) end
+  return defer(function()
+    for _, one in ipairs(list) do debug.setupvalue(one[1], one[2], one[3]) end
+  end)
+end
+
 -- The number of tokens of a corpus by its tokenizer, for those that do not need its text.
 local vocabularies = {
   byte = function() return core.vocab_bytes():size() end,
@@ -50,12 +74,13 @@ local function no_ids()
   return ids
 end
 
--- Returns what stands in for a corpus with a vocabulary of that size; every part has the ids zeros.
+-- Returns what stands in for a corpus with a vocabulary of that size, of which each token is a
+-- character; every part has the ids zeros.
 local function stand_in(size, zeros)
-  local vocab = {}
-  function vocab.size() return size end
-  function vocab.eos() return 0 end
-  return { train = zeros, valid = zeros, test = zeros, vocab = vocab, hash = "", vocab_files = {},
+  local characters = { "\n" }
+  for i = 2, size do characters[i] = utf8.char(0x10000 + i) end
+  return { train = zeros, valid = zeros, test = zeros, hash = "", vocab_files = {},
+    vocab = core.vocab_chars(table.concat(characters)),
     bytes_per_token = { train = 1.0, valid = 1.0, test = 1.0 },
     stream = function() return zeros end, check_lengths = function() end }
 end
@@ -144,11 +169,51 @@ local function block(list)
   end
 end
 
+-- Adds to the list of replaced fields the functions that make coroutines, in each of which hook is
+-- called, too: a hook belongs to one coroutine.
+local function hook_coroutines(list, hook)
+  local create, resume = coroutine.create, coroutine.resume
+  local function hooked(fn)
+    local co = create(fn)
+    debug.sethook(co, hook, "", CHECKED)
+    return co
+  end
+  local function results(ok, ...)
+    if not ok then error((...), 0) end
+    return ...
+  end
+  list[#list + 1] = { coroutine, "create", hooked }
+  list[#list + 1] = { coroutine, "wrap", function(fn)
+    local co = hooked(fn)
+    return function(...) return results(resume(co, ...)) end
+  end }
+end
+
+-- For handlers of errors: returns whether the library has raised e because of an option: in a check
+-- of options, or while it made a module, as of heads that do not divide its channels. stands_in:
+-- whether the data is not that of the trial, which tasks may refuse.
+local function is_of_option(e, stands_in)
+  local raised, checked = debug.getinfo(3, "f"), false
+  if type(e) ~= "string" or not raised or raised.func ~= error then return false end
+  if e:find "\n" then return false end -- of a forward pass: it ends with the path of the module
+  for level = 4, 1000 do
+    local info = debug.getinfo(level, "S")
+    local path = info and info.source:match "^@(.*)"
+    if not info or path and own_code.is_own(path) then return checked end
+    if path and path:find "/nn/class%.lua$" then return true end
+    if path and path:find "/base/options%.lua$" then
+      checked = true
+    elseif checked then
+      return not (stands_in and path and path:find "/tasks/")
+    end
+  end
+end
+
 -- Calls the function of a trial until the model is known. Returns {model=, state= (bytes per
--- trained parameter in a checkpoint beside its own)}, or nil and why; and the keys that were read,
--- of a model of the library only those before it was made.
+-- trained parameter in a checkpoint beside its own)}, or nil and why; the keys that were read, of a
+-- model of the library only those before it was made; and whether an option is wrong.
 function dry_run.call(exp, values, open, until_when)
-  local c, found, reads = config.new(values), {}, {}
+  local c, found, reads, of_option = config.new(values), {}, {}, false
   open.corpus = nil
   local function stop(model, state)
     found.model, found.state, found.data = model, state, open.corpus or {}
@@ -160,9 +225,13 @@ function dry_run.call(exp, values, open, until_when)
   local function measures() error("its function measures, and trains no model", 0) end
   setmetatable(handle, { __index = acts })
   local list = {
-    { optim, "adam", function(model) stop(model, 8) end },
+    { optim, "adam", function(model, given)
+      options.check("optim.adam", optim.specs.adam, given)
+      stop(model, 8)
+    end },
     { optim, "sgd", function(model, given)
-      stop(model, (options.given(given or {}, "momentum") or 0) > 0 and 4 or 0)
+      local momentum = options.check("optim.sgd", optim.specs.sgd, given).momentum
+      stop(model, momentum > 0 and 4 or 0)
     end },
   }
   for _, name in ipairs { "seconds", "bytes", "operator", "in_turns" } do
@@ -170,7 +239,6 @@ function dry_run.call(exp, values, open, until_when)
   end
   block(list)
   watch_models(list, function(model) reads[model] = reads_of(c) end)
-  local restore <close> = replaced(table.move(open, 1, #open, #list + 1, list))
   local over = false
   local function late()
     if os.clock() <= until_when then return end
@@ -181,12 +249,21 @@ function dry_run.call(exp, values, open, until_when)
     debug.sethook(late, "", 1)
     error("its function takes too long", 0)
   end
+  hook_coroutines(list, late)
+  table.move(open, 1, #open, #list + 1, list)
+  local by = {}
+  for _, entry in ipairs(list) do by[entry[1][entry[2]]] = entry[3] end
+  local restore <close> = replaced(list)
+  local guard <close> = rebound(exp.trial, by)
   debug.sethook(late, "", CHECKED)
-  local ok, why = pcall(initial.without_init, exp.trial, handle, c)
+  local ok, why = xpcall(initial.without_init, function(e)
+    of_option = not over and is_of_option(e, open.corpus ~= nil)
+    return e
+  end, exp.trial, handle, c)
   debug.sethook()
   if found.model then return found, nil, reads[found.model] or reads_of(c) end
   why = (ok or why == found) and "its function trains no model" or errors.text(why)
-  return nil, why, reads_of(c)
+  return nil, why, reads_of(c), of_option
 end
 
 return dry_run

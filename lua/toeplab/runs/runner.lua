@@ -9,6 +9,7 @@ local other_ids = require "toeplab.trials.other_ids"
 local experiment = require "toeplab.trials.experiment"
 local identity = require "toeplab.trials.identity"
 local launch = require "toeplab.runs.launch"
+local option_check = require "toeplab.runs.option_check"
 local overlay = require "toeplab.base.overlay"
 local plan = require "toeplab.trials.plan"
 local rules = require "toeplab.trials.overrides"
@@ -144,6 +145,7 @@ local function perform(exp, path, overrides, options)
   local threads = run.threads or math.max(1, core.threads() // run.jobs)
   run.digest = options.command and launch.digest(options.command)
   run.worker = worker.words(run, path, threads)
+  if not options.only and not launch.ours() then option_check.run(run) end
   prepare.enlist(run, path, overrides, options, threads)
   if options.enlisted then options.enlisted(run.records, run.trials) end
   local list, skipped, busy = prepare.to_do(run)

@@ -6,6 +6,7 @@
 --   trial CONFIG CHECK PATH ATTEMPT SECONDS DATA         say TEXT  note TEXT    part BYTES
 --   go, prune   the answer to rung                       clear   read KEY ...
 --   leave       the group of ranks, and end              warn TEXT
+--   check CONFIG   see option_check.lua                  checking   checked WHY LATE
 --                                                        rung STEP   asks whether to continue
 --                                                        code SHA256   of the code it runs
 --                                                        diverged TEXT   a value is not finite
@@ -19,6 +20,7 @@ local experiment = require "toeplab.trials.experiment"
 local identity = require "toeplab.trials.identity"
 local journal = require "toeplab.store.journal"
 local launch = require "toeplab.runs.launch"
+local option_check = require "toeplab.runs.option_check"
 local provenance = require "toeplab.trials.provenance"
 local rows_of_keys = require "toeplab.trials.rows"
 local secrets = require "toeplab.base.secrets"
@@ -261,6 +263,14 @@ local orders = {}
 function orders.artifact(self, kind, step, path, bytes, sha256)
   table.insert(self.artifacts, { kind = kind, step = step, path = path, bytes = bytes,
     sha256 = sha256 })
+end
+
+function orders.check(self, config_text)
+  if not self.check_options then
+    send "checking"
+    self.check_options = option_check.checker(self.exp)
+  end
+  send("checked", self.check_options(wire.unpack(config_text)))
 end
 
 function orders.leave(self) self.leaves = true end

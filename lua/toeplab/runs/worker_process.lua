@@ -33,6 +33,7 @@ end
 -- Asks the process to save and stop; kill_if_overdue kills it after `seconds` (nil: GRACE_SECONDS).
 function Process:ask_to_stop(signal, seconds)
   self.process:signal(signal)
+  self.asked = signal
   local deadline = core.sys.clock() + (seconds or worker_process.GRACE_SECONDS)
   self.deadline = math.min(self.deadline or math.huge, deadline)
 end
@@ -50,6 +51,9 @@ local function last_line(path)
   return (core.sys.read_file(path) or ""):sub(-4000):match("([^\n]+)\n*$")
 end
 
+-- The numbers of the signals that ask a process to stop.
+local NUMBERS = { HUP = 1, INT = 2, USR1 = 10, USR2 = 12, TERM = 15 }
+
 -- Waits for a process that has closed its pipe, and kills it if it does not end. Returns a message
 -- of how it ended, and the number of the signal that ended it, if any.
 function Process:cause()
@@ -64,6 +68,9 @@ function Process:cause()
     code, signal = self.process:wait()
   end
   if self.killed then return self.killed, signal end
+  if signal and NUMBERS[self.asked] == signal then -- it had not yet begun to catch signals
+    return errors.stop_text(self.asked), signal
+  end
   if signal then
     local oom = signal == 9 and " (perhaps out of memory)" or ""
     return ("its process was killed by signal %d%s"):format(signal, oom), signal

@@ -9,6 +9,14 @@ local metrics = {}
 metrics.STEP = [[(SELECT coalesce(nullif(max(coalesce(m.at, l.step)), 0), max(l.step)) FROM last l
   JOIN metrics m USING (trial, name, step) WHERE l.trial = t.id)]]
 
+-- Returns the training step that the trial in a row of v_trials has reached; a running one logs
+-- steps beyond its checkpoint. nil: none.
+function metrics.reached(store, row)
+  if row.status ~= "running" then return row.step end
+  local sql = "SELECT " .. metrics.STEP .. " AS step FROM trials t WHERE id = ?"
+  return math.max(row.step or 0, store:rows(sql, { row.id })[1].step or 0)
+end
+
 -- Replaces the string 'nan' by NaN in a column, and returns the rows. The store has NULL for NaN; a
 -- query with outer joins writes 'nan' to distinguish it from a missing value.
 function metrics.with_nan(column, rows)

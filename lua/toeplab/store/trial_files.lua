@@ -7,7 +7,9 @@
 -- names the row.
 local core = require "toeplab.core"
 local errors = require "toeplab.base.errors"
+local process = require "toeplab.base.process"
 local shell = require "toeplab.base.shell"
+local temporary = require "toeplab.base.temporary"
 
 local trial_files = {}
 
@@ -78,6 +80,18 @@ function trial_files.path(root, id, row)
   local path = root .. "/" .. row.path
   refuse_link(path)
   return path
+end
+
+-- Removes the files of the trial with the folder path (of root) that have no row in artifacts: a
+-- worker was killed before it wrote their rows, or they belong to an earlier run that is redone.
+function trial_files.clean(root, path, artifacts)
+  local folder, known = root .. "/" .. path, {}
+  for _, row in ipairs(artifacts) do known[row.path] = true end
+  for _, name in ipairs(core.sys.list(folder) or {}) do
+    local host, pid = temporary.owner(name)
+    local ours = trial_files.keeps(name) or host and process.has_died(host, pid)
+    if ours and not known[path .. "/" .. name] then core.sys.remove(folder .. "/" .. name) end
+  end
 end
 
 -- Returns whether the file at path can be read and has this sha256.

@@ -372,4 +372,16 @@ function source.find(name)
   return last
 end
 
+-- Returns the result of fn(...), which opens data. Its errors name who, such as "csv: valid_file",
+-- in the place of "corpus".
+function source.naming(who, fn, ...)
+  local ok, result = pcall(fn, ...)
+  if ok then return result end
+  if errors.is(result) then
+    local rest = result.message:match "^corpus (.*)"
+    result.message = rest and who .. " " .. rest or result.message
+  end
+  error(result, 0)
+end
+
 return source

@@ -95,20 +95,26 @@ local function sum_of(list)
   return sum
 end
 
--- Returns an error of an update o; if the GPU is full, with what is off and would need less memory.
-local function with_advice(o, why)
+-- Adds to the error why, if it says that the GPU is full, what is off and would need less memory.
+-- parts: the number of micro batches; nil: unknown. model: what is trained.
+function update.advise(why, model, parts)
   local full = type(why) == "table" and rawget(why, "status") == "ENOMEM"
-  if not full or core.device() == "cpu" then return why end
-  local list = { ("more micro batches than %d"):format(#o.list) }
-  for _, entry in ipairs(o.model:modules()) do
+  if not full or core.device() == "cpu" or why.message:find("\n  less memory: ", 1, true) then
+    return
+  end
+  local list = { parts and ("more micro batches than %d"):format(parts) or "a smaller batch" }
+  for _, entry in ipairs(type(model) == "table" and model.modules and model:modules() or {}) do
     if rawget(entry.module.opt or {}, "recompute") == false then
       list[2] = "recompute = true"
     end
   end
   if core.precision() ~= "bf16" then list[#list + 1] = "precision bf16" end
   why.message = ("%s\n  less memory: %s"):format(why.message, table.concat(list, ", "))
-  return why
 end
+
+-- Closed by an error of an update. Unlike pcall, it leaves the functions that led to the error to a
+-- traceback.
+local Advising = { __close = function(o, why) update.advise(why, o.model, #o.list) end }
 
 -- Returns the losses of the micro batches of o, {step=, lr=, grad_norm=}, and the second results.
 local function pass_and_step(o)
@@ -132,8 +138,8 @@ function update.make(o)
   o.params = o.opt.params
   o.model:train()
   o.opt:zero_grad()
-  local ok, losses, info, numbers = pcall(pass_and_step, o)
-  if not ok then error(with_advice(o, losses), 0) end
+  local guard <close> = setmetatable(o, Advising)
+  local losses, info, numbers = pass_and_step(o)
   return sum_of(losses), info, sum_of(numbers)
 end
 

@@ -12,6 +12,7 @@ local json = require "toeplab.base.json"
 local provenance = require "toeplab.trials.provenance"
 local other_ids = require "toeplab.trials.other_ids"
 local errors = require "toeplab.base.errors"
+local source = require "toeplab.tasks.source"
 local suggest = require "toeplab.base.suggest"
 
 local identity = {}
@@ -20,9 +21,16 @@ local identity = {}
 -- tl.tasks.images).
 local PARTS = { "train_file", "valid_file", "test_file" }
 
+-- Returns hash(name), or what the cache known has of it, by function and name.
+local function cached(known, hash, name)
+  known[hash] = known[hash] or {}
+  known[hash][name] = known[hash][name] or hash(name)
+  return known[hash][name]
+end
+
 -- Returns the sha256 of each corpus that a key of the configuration names: { corpus = "9f..." }, of
 -- the files and folders that PARTS name, and of the file of byte pairs that the key merges names,
--- because the tokens depend on it. known: a cache of these hashes by name.
+-- because the tokens depend on it. known: a cache of these hashes.
 local function data_of(exp, values, known)
   local hashes = {}
   local function add(key, name)
@@ -38,6 +46,7 @@ local function data_of(exp, values, known)
     if type(values[key]) ~= "string" then
       errors.usage("%s: data names the key '%s', which is not a string", exp:where("data"), key)
     end
+<<<<<<< HEAD
     add(key, values[key])
   end
   for _, key in ipairs(PARTS) do
@@ -45,12 +54,24 @@ local function data_of(exp, values, known)
     if type(name) == "string" and not hashes[key] and not name:find "^text:"
         and (name:find "[/.]" or core.sys.exists(name)) then
       add(key, name)
+=======
+    local name = values[key]
+    if name:find "[/.]" and not name:find "^text:" and not core.sys.exists(name) then
+      errors.usage("key %s: %s: no such file%s", key, name, name:find "^/" and ""
+        or " (a path is read from the folder in which the command is given)")
+    end
+    hashes[key] = cached(known, corpus.hash, name)
+  end
+  for _, key in ipairs(PARTS) do
+    local name = values[key]
+    if type(name) == "string" and not hashes[key] and core.sys.exists(name) then
+      hashes[key] = source.naming("key " .. key .. ":", cached, known, corpus.hash, name)
+>>>>>>> first47
     end
   end
   local merges = values.merges
   if type(merges) == "string" and not hashes.merges and core.sys.kind(merges) == "file" then
-    known[merges] = known[merges] or core.sha256_file(merges)
-    hashes.merges = known[merges]
+    hashes.merges = cached(known, core.sha256_file, merges)
   end
   return hashes
 end

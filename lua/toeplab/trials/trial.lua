@@ -26,6 +26,7 @@ local errors = require "toeplab.base.errors"
 local saved_model = require "toeplab.models.files.saved_model"
 local sorted_keys = require "toeplab.base.sorted_keys"
 local trial_files = require "toeplab.store.trial_files"
+local update = require "toeplab.train.update"
 
 local trial = {}
 
@@ -476,6 +477,7 @@ function Trial:steps(n, model, opt, data, extra, ...)
     self.step = self.step + 1
     return self.step
   end, nil, nil, setmetatable({}, { __close = function(_, why)
+    update.advise(why, model)
     if self.looping and why == nil then return leave(self) end
     self.looping = false
   end })

@@ -95,4 +95,14 @@ t.test("the keys of a zip are set together", function()
   end)
 end)
 
+t.test("a long text is shortened so that the command cannot run with another", function()
+  local text = ("to be or not "):rep(30)
+  with({ { { dim(16), dim(32) }, { axes = { "dim" }, overrides = { "corpus=text:" .. text } } } },
+    function(folder)
+      t.eq({ proposed(folder, "dim=16 dim=32") },
+        { { "'corpus=<a text of 390 bytes>' dim=16,32" }, false })
+      t.raises(require("toeplab.tasks.corpus").hash, "unknown corpus", "<a text of 390 bytes>")
+    end)
+end)
+
 t.done()

@@ -73,10 +73,10 @@ function acts.unfit(w)
 end
 
 -- Takes the place of worker_process.start. plan: by trial, a name of acts for each attempt; tally
--- counts the workers.
+-- counts the workers that get trials: number 0 only checks options, and finds none wrong.
 local function stub(folder, plan, tally)
-  return function(_, _, device, place)
-    tally.workers = tally.workers + 1
+  return function(_, number, device, place)
+    tally.workers = tally.workers + (number > 0 and 1 or 0)
     local self = setmetatable({ read = wire.reader(), answers = {}, device = device,
       place = place }, Worker)
     local orders = wire.reader()
@@ -84,7 +84,9 @@ local function stub(folder, plan, tally)
       pid = function() return core.sys.getpid() end,
       send = function(_, text)
         for _, line in ipairs(orders(text)) do
-          if line[1] == "trial" then
+          if line[1] == "check" then
+            self:tell("checked", nil, false)
+          elseif line[1] == "trial" then
             local config, path, attempt = wire.unpack(line[2]), line[4], line[5]
             self.journal = ("%s/results/%s"):format(folder, journal.path(path, attempt))
             local name = plan[config.b or config.a][attempt]

@@ -97,6 +97,20 @@ t.test("a process that holds the journal of a killed run is not killed", functio
   end)
 end)
 
+t.test("a worker asked to stop before it catches signals was stopped, not killed", function()
+  t.in_folder(function(folder)
+    for signal, want in pairs { INT = "stopped on request", TERM = "stopped by SIGTERM",
+      [false] = "its process was killed by signal 15" } do
+      local child = worker_process.start({ folder = folder, worker = function()
+        return { "/bin/sh", "-c", "exec sleep 20" }
+      end }, 1, "cpu", {})
+      local guard <close> = defer(function() child:kill() end)
+      if signal then child:ask_to_stop(signal) else child.process:signal "TERM" end
+      t.eq((child:cause()), want)
+    end
+  end)
+end)
+
 t.test("a worker that closes its pipe and does not end is killed", function()
   t.in_folder(function(folder)
     local grace <const>, since = worker_process.GRACE_SECONDS, core.sys.clock()

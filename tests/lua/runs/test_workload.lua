@@ -62,6 +62,18 @@ t.test("micro batches take less memory, and more calls of modules, for the same 
   end, { called = function() end })
 end)
 
+t.test("what stands in for a corpus has a vocabulary like the corpus itself", function()
+  with([[fixed = { length = 16, batch = 4, steps = 10 }, trial = function(t, c)
+      local data = tl.corpus("no-such-text", { tokenizer = "gpt2" })
+      local size = data.vocab:size()
+      assert(data.vocab:token(size - 1) and not data.vocab:token(size))
+      assert(not pcall(tl.tasks.glue, { task = "cola", vocab = size }))
+      local ok, why = pcall(tl.tasks.glue, { task = "cola", vocab = data.vocab })
+      assert(ok or tostring(why):find "is not here", why)
+      tl.optim.adam(tl.models.tnn_lm(size, { layers = 1, dim = 8 }))
+    end]], function(_, trials, cost_of) t.ok(cost_of(trials[1].config)) end)
+end)
+
 t.test("rates between 0 and 1 do not change the cost: they share one call", function()
   local calls = 0
   with([[fixed = { length = 16, batch = 4, steps = 10 }, grid = { decay = { 0.9, 0.99, "none" },
@@ -122,6 +134,8 @@ local without = {
   { "a signal", "tl.sys.kill(tl.sys.getpid(), 0)", "does more than training" },
   { "a process", "tl.sys.spawn({ 'touch', 'made' }, '/dev/null')", "does more than training" },
   { "the end of the process", "ends()", "does more than training" },
+  { "an option of the optimiser", "tl.optim.sgd(tl.nn.Linear(1, 1), { lr = 'x' })",
+    "option 'lr' must be a number" },
   { "an error", "error 'this one'", "this one" },
   { "no length", "local m = tl.nn.Linear(1, 1) t:steps(1, m)", "there is no key 'length'" },
   { "no batch", "local m = tl.models.tnn_lm(9, { layers = 1, dim = 4 }) t:steps(1, m)",
@@ -165,22 +179,35 @@ t.test("a compressed archive is expanded and removed, and the cost is known", fu
   end)
 end)
 
-t.test("code that goes on after every error is ended when the time is over", function()
-  local body = "trial = function() while true do pcall(function() while true do end end) end end"
-  with(body, function(exp, trials)
-    local found, why = dry_run.call(exp, trials[1].config, dry_run.openers(), os.clock() + 0.01)
-    t.eq(found, nil)
-    t.holds(why, "takes too long")
+for name, body in pairs {
+  ["goes on after every error"] = "while true do pcall(function() while true do end end) end",
+  ["hangs in a coroutine"] = "coroutine.wrap(function() while true do end end)()",
+  ["hangs in an iterator"] = "for _ in coroutine.wrap(function() while true do end end) do end",
+  ["resumes for ever"] = "while true do coroutine.resume(coroutine.create(function() while true "
+    .. "do pcall(function() while true do end end) end end)) end",
+} do
+  t.test("code that " .. name .. " is ended when the time is over", function()
+    with(("trial = function() %s end"):format(body), function(exp, trials)
+      local create, wrap = coroutine.create, coroutine.wrap
+      local found, why = dry_run.call(exp, trials[1].config, dry_run.openers(), os.clock() + 0.01)
+      t.eq({ found == nil, coroutine.create == create, coroutine.wrap == wrap },
+        { true, true, true })
+      t.holds(why, "takes too long")
+    end)
   end)
-end)
+end
 
 t.test("what a trial prints before its first step is not part of a plan", function()
   t.in_folder(function(folder)
     t.write(folder .. "/x.lua", [[local tl = require "toeplab"
+local print, write, execute, adam = print, io.write, os.execute, tl.optim.adam
+local function shout() print "loud" write "loud" end
 return tl.experiment "x" { fixed = { length = 2, batch = 1, steps = 1 }, trial = function(t)
+  shout()
   print "loud" io.write "loud" io.stdout:write("loud"):flush() io.stderr:write "loud" t:say "loud"
   io.output():write "loud" warn "@on" warn "loud"
-  for _ in t:steps(1, tl.models.tnn_lm(9, { layers = 1, dim = 8 })) do error "a step" end
+  adam(tl.models.tnn_lm(9, { layers = 1, dim = 8 }), {})
+  execute "echo loud"
 end }]])
     local out, code, said = t.toeplab(("plan '%s/x.lua' -C '%s'"):format(folder, folder))
     t.eq({ code, out:find "loud", said }, { 0, nil, "" })

@@ -124,4 +124,18 @@ t.test("an experiment on such a table: another file makes another trial", functi
   end)
 end)
 
+t.test("an empty part is named by its key", function()
+  t.in_folder(function(folder)
+    local path = folder .. "/none.csv"
+    t.write(path, "")
+    t.raises(open, "^csv: valid_file .*none%.csv: is empty$", { valid_file = path })
+    t.raises(open, "^csv: test_file text: the text is empty$", { test_file = "text:" })
+    t.write(folder .. "/x.lua", ([[local tl = require "toeplab"
+return tl.experiment "x" { fixed = { test_file = %q }, trial = function(t, c) end }]]):format(path))
+    local _, code, said = t.toeplab(("plan '%s/x.lua' -C '%s'"):format(folder, folder))
+    t.eq(code, 2)
+    t.holds(said, "key test_file: ", "none.csv: is empty")
+  end)
+end)
+
 t.done()

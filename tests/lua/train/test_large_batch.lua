@@ -4,6 +4,7 @@ local core = require "toeplab.core"
 local muon = require "toeplab.train.muon"
 local nn = require "toeplab.nn"
 local optim = require "toeplab.train.optim"
+local update = require "toeplab.train.update"
 
 local Point = nn.class("Point", {})
 function Point:build()
@@ -180,6 +181,15 @@ t.test("an orthogonal momentum has singular values near 1", function()
     local _, values = core.svd(muon.orthogonal(x))
     for _, s in ipairs(flat(values)) do t.ok(s > 0.65 and s < 1.25, s) end
   end
+end)
+
+t.test("a traceback of an error in an update has the functions that led to it", function()
+  local model = nn.Linear(1, 1)
+  local function breaks() error "here" end
+  local ok, trace = xpcall(update.make, debug.traceback, { model = model, list = { 1 },
+    counts = { 1 }, opt = optim.sgd(model, { lr = 0.1 }), loss_of = function() breaks() end })
+  t.eq(ok, false)
+  t.holds(trace, "here", "in upvalue 'breaks'")
 end)
 
 t.done()

@@ -2,6 +2,10 @@
 -- another engine, an older store.
 local code = require "toeplab.trials.code"
 local core = require "toeplab.core"
+local corpus = require "toeplab.tasks.corpus"
+local experiment = require "toeplab.trials.experiment"
+local identity = require "toeplab.trials.identity"
+local plan = require "toeplab.trials.plan"
 local provenance = require "toeplab.trials.provenance"
 local t = require "harness"
 local trials = require "trials"
@@ -190,6 +194,19 @@ t.test("a different file of merges makes a different trial", function()
     merges(folder, "a.bpe", text_of "two")
     t.holds(select(2, trials.run(folder, code_of)), "1 trial: 1 done")
     t.eq(count(folder, "status = 'done'"), 2)
+  end)
+end)
+
+t.test("a file that two keys name has the hash of each", function()
+  in_folder(function(folder)
+    local path = folder .. "/a.txt"
+    t.write(path, "one\r\ntwo\r\n") -- a corpus counts without carriage returns
+    t.write(folder .. "/x.lua", (reading:gsub("a%.bpe", "a.txt"):gsub("FOLDER", folder)))
+    local exp = experiment.load(folder .. "/x.lua")
+    local list = plan.trials(exp, {})
+    identity.identify(exp, list)
+    t.eq(list[1].data, { corpus = corpus.hash(path), merges = core.sha256_file(path) })
+    t.ok(list[1].data.corpus ~= list[1].data.merges)
   end)
 end)
 

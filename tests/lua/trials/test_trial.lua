@@ -392,4 +392,19 @@ t.test("a budget of memory and a guard end a trial at the step that breaks them"
   end)
 end)
 
+t.test("a loop of the script's own on a full GPU says what would need less memory", function()
+  with_trial(function(new)
+    local device, self = core.device, new {}
+    core.device = function() return "cuda" end
+    local ok, why = pcall(run, self, 2, function()
+      error(core.error("ENOMEM", "out of memory on the GPU"), 0)
+    end)
+    core.device = device
+    t.eq({ ok, why.message }, { false, "out of memory on the GPU\n  less memory: a smaller batch, "
+      .. "precision bf16" })
+    ok, why = pcall(run, new {}, 2, function() error(core.error("ENOMEM", "out of memory"), 0) end)
+    t.eq({ ok, why.message }, { false, "out of memory" })
+  end)
+end)
+
 t.done()

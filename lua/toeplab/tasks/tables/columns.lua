@@ -36,10 +36,18 @@ local function field_at(text, at, separator)
   return (text:sub(at + 1, last - 1):gsub('""', '"')), last + 1
 end
 
+-- Returns "csv: valid_file" of the option of task csv that names a file.
+local function option_of(task, name, o)
+  for _, key in ipairs { "file", "valid_file", "test_file" } do
+    if rawget(o, key) == name then return ("%s: %s"):format(task, key) end
+  end
+  return task .. ":"
+end
+
 -- Calls fn(fields, complain) for each row of a table that is not empty. complain(format, ...)
 -- raises a usage error that names the task, the file and the line where the row begins.
-local function each(task, name, separator, fn)
-  local from = source.find(name)
+local function each(task, name, o, separator, fn)
+  local from = source.naming(option_of(task, name, o), source.find, name)
   recorded.check(name, from.hash, task .. " " .. name)
   if not from.whole or from.folder then errors.usage("%s: %s is not a file", task, name) end
   local text = source.text(from.whole):gsub("\r\n", "\n")
@@ -81,7 +89,7 @@ end
 function columns.each(task, name, o, names, fn)
   local separator = o.separator or name:find "%.tsv$" and "\t" or ","
   local width, places, count = nil, {}, 0
-  each(task, name, separator, function(row, complain)
+  each(task, name, o, separator, function(row, complain)
     if not width then
       width = #row
       for i, wanted in ipairs(names(row)) do places[i] = column(row, wanted, complain) end
