@@ -456,17 +456,13 @@ end
 -- command chooses again: with a given value it would run trials that this frame leaves out. A list
 -- in `at` has several values of its key.
 function Frame:command(at, seeds, sweep)
-<<<<<<< HEAD
-  local words, tuned = { shell.program, "run", self.script }, self.plan.tuned_key
-=======
   -- A long text is shortened to a name that no corpus has, so that a command that is pasted as it
   -- stands is refused.
   local function short(word)
     local key, text = word:match "^([^=]*=)text:(.*)$"
     return key and #text > SHOWN and ("%s<a text of %d bytes>"):format(key, #text) or word
   end
-  local words, tuned = { "toeplab", "run", self.script }, self.plan.tuned_key
->>>>>>> first47
+  local words, tuned = { shell.program, "run", self.script }, self.plan.tuned_key
   for _, override in ipairs((sweep or self).plan.overrides or {}) do
     local key = override:match "^[^=]*"
     local replaced = key == "seed" or key == "seeds" or key == "compare" or at and at[key] ~= nil

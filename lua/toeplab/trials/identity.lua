@@ -38,15 +38,13 @@ local function data_of(exp, values, known)
       errors.usage("%s: key %s: %s: no such file%s", exp:where(key), key, name, name:find "^/"
         and "" or " (a path is read from the folder in which the command is given)")
     end
-    known[name] = known[name] or corpus.hash(name)
-    hashes[key] = known[name]
+    hashes[key] = source.naming("key " .. key .. ":", cached, known, corpus.hash, name)
   end
   local names = exp.data or (values.corpus and { "corpus" }) or {}
   for _, key in ipairs(names) do
     if type(values[key]) ~= "string" then
       errors.usage("%s: data names the key '%s', which is not a string", exp:where("data"), key)
     end
-<<<<<<< HEAD
     add(key, values[key])
   end
   for _, key in ipairs(PARTS) do
@@ -54,19 +52,6 @@ local function data_of(exp, values, known)
     if type(name) == "string" and not hashes[key] and not name:find "^text:"
         and (name:find "[/.]" or core.sys.exists(name)) then
       add(key, name)
-=======
-    local name = values[key]
-    if name:find "[/.]" and not name:find "^text:" and not core.sys.exists(name) then
-      errors.usage("key %s: %s: no such file%s", key, name, name:find "^/" and ""
-        or " (a path is read from the folder in which the command is given)")
-    end
-    hashes[key] = cached(known, corpus.hash, name)
-  end
-  for _, key in ipairs(PARTS) do
-    local name = values[key]
-    if type(name) == "string" and not hashes[key] and core.sys.exists(name) then
-      hashes[key] = source.naming("key " .. key .. ":", cached, known, corpus.hash, name)
->>>>>>> first47
     end
   end
   local merges = values.merges
