@@ -4,7 +4,8 @@ norms and activations, gated units, Adam of torch.optim.
 
 python torch_peer.py THREADS [DEVICE]. First line out: what is installed. Then a line out for each
 line in:
-  make key=value ...   "ok parameters=N" or "error WHY": builds a problem and runs it once
+  make key=value ...   "ok parameters=N", also " parts=N" of the batch if that is too large for the
+                       memory of a GPU, or "error WHY": builds a problem and runs it once
   run CALLS            seconds per call
   memory               "rss=BYTES": the most that this process ever held, of the card's memory on one
 An empty line ends it."""
@@ -164,22 +165,41 @@ def make_encoder(p):
     return passes(p, lambda: module(lags), leaves, shape), parameters(module)
 
 
+class InParts:
+    """A step over a batch of that many sequences, in as few parts as the memory of a GPU holds:
+    step(parts) is called again with twice as many when it runs out of memory."""
+
+    def __init__(self, step, sequences):
+        self.step, self.sequences, self.parts = step, sequences, 1
+
+    def __call__(self):
+        while True:
+            try:
+                return self.step(self.parts)
+            except torch.cuda.OutOfMemoryError:
+                if self.parts >= self.sequences:
+                    raise
+            self.parts = min(2 * self.parts, self.sequences)  # the error's tensors are free here
+            torch.cuda.empty_cache()
+
+
 def make_lm(p):
     model = LanguageModel(p)
     trained = [q for q in model.parameters() if q.requires_grad]
     adam = torch.optim.Adam(trained, lr=1e-4, betas=(0.9, 0.98))
     ids = torch.randint(0, p["vocab"], (p["b"], p["n"] + 1))
 
-    def step():
+    def step(parts):
         adam.zero_grad(set_to_none=True)
-        with autocast(p):
-            logits = model(ids[:, :-1])
-        loss = F.cross_entropy(logits.reshape(-1, p["vocab"]).float(), ids[:, 1:].reshape(-1))
-        loss.backward()
+        for rows in ids.chunk(parts):
+            with autocast(p):
+                logits = model(rows[:, :-1])
+            loss = F.cross_entropy(logits.reshape(-1, p["vocab"]).float(), rows[:, 1:].reshape(-1))
+            (loss * (len(rows) / len(ids))).backward()
         adam.step()
         loss.item()
 
-    return step, parameters(model)
+    return InParts(step, p["b"]), parameters(model)
 
 
 class Ring:
@@ -266,7 +286,8 @@ def answer(state, words):
     state["run"], count = makers[p["what"]](p)
     state["run"]()
     wait()
-    return f"ok parameters={count}"
+    parts = getattr(state["run"], "parts", 1)
+    return f"ok parameters={count}" + (f" parts={parts}" if parts > 1 else "")
 
 
 def libraries():

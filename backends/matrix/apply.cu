@@ -193,7 +193,7 @@ template <int COPIES, int CHANNELS> struct worker {
 };
 
 template <int COPIES, int CHANNELS>
-static __global__ void __launch_bounds__(32 * CHANNELS, COPIES == 3 ? 2 : 1)
+static __global__ void __launch_bounds__(32 * CHANNELS)
     tile_rows(band t, pairs p, const uint32_t *words, const float *x, float *y)
 {
     SHARED_WORDS(shared);

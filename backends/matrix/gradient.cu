@@ -53,35 +53,33 @@ template <int COPIES, int CHANNELS> struct summer {
         }
     }
     /* sums += the tiles of the chunks of this step; the second chunk of lags takes x of the step
-    ** before. Tensor cores truncate their sums, so with all digits each step is summed apart. */
+    ** before. Tensor cores truncate their sums, so with all digits each step is summed apart.
+    ** Volatile loads stay in their place: ptxas would move them up, and spill registers. */
     __device__ void multiply(int64_t step, float (&sums)[TILES][4]) const
     {
         const int apart = CHANNELS * CHANNEL;
         int at = warp % CHANNELS * CHANNEL + lane % 4 * LINE + lane / 4;
         float parts[TILES][4] = {};
-        const uint32_t *a = ys + at;
-        const uint32_t *b = xs + (step + warp / CHANNELS) % 2 * BUFFER + at;
+        const volatile uint32_t *a = ys + at;
+        const volatile uint32_t *b = xs + (step + warp / CHANNELS) % 2 * BUFFER + at;
         UNROLL
-        for (int i = 0; i < 4; i += 2) { /* two tiles of 16 rows by two of 8 columns */
-            uint32_t rows[2][COPIES][4];
+        for (int i = 0; i < 4; i++) { /* 16 rows by 8 columns at a time */
+            uint32_t rows[COPIES][4];
             UNROLL
-            for (int u = 0; u < 2; u++)
+            for (int h = 0; h < COPIES; h++)
+                for (int e = 0; e < 4; e++)
+                    rows[h][e] = a[h * apart + 16 * i + e % 2 * 8 + e / 2 * 4 * LINE];
+            UNROLL
+            for (int j = 0; j < 8; j++) {
+                const int tile = 2 * i - j + 7;
+                uint32_t columns[COPIES][2];
+                UNROLL
                 for (int h = 0; h < COPIES; h++)
-                    for (int e = 0; e < 4; e++)
-                        rows[u][h][e] = a[h * apart + 16 * (i + u) + e % 2 * 8 + e / 2 * 4 * LINE];
-            UNROLL
-            for (int j = 0; j < 8; j += 2) {
-                uint32_t columns[2][COPIES][2];
+                    for (int e = 0; e < 2; e++)
+                        columns[h][e] = b[h * apart + 8 * j + e * 4 * LINE];
                 UNROLL
-                for (int u = 0; u < 2; u++)
-                    for (int h = 0; h < COPIES; h++)
-                        for (int e = 0; e < 2; e++)
-                            columns[u][h][e] = b[h * apart + 8 * (j + u) + e * 4 * LINE];
-                UNROLL
-                for (int h = 0; h < products_of<COPIES>(); h++) UNROLL
-                for (int u = 0; u < 4; u++) {
-                    const uint32_t *r = rows[u / 2][left_of(h)], *c = columns[u % 2][right_of(h)];
-                    const int tile = 2 * (i + u / 2) - j - u % 2 + 7;
+                for (int h = 0; h < products_of<COPIES>(); h++) {
+                    const uint32_t *r = rows[left_of(h)], *c = columns[right_of(h)];
                     multiply_tile(COPIES == 3 ? parts[tile] : sums[tile], r[0], r[1], r[2], r[3],
                                   c[0], c[1]);
                 }

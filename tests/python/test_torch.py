@@ -53,6 +53,25 @@ def recorded(name: str):
 
 @unittest.skipIf(torch is None, "PyTorch is missing")
 class Torch(unittest.TestCase):
+    def test_the_peer_of_bench_cuts_a_batch_that_does_not_fit(self) -> None:
+        code = '''
+import torch, torch_peer
+def step(parts):
+    tried.append(parts)
+    if parts < fits: raise torch.cuda.OutOfMemoryError("out of memory")
+for fits in 1, 3, 9:
+    tried, run = [], torch_peer.InParts(step, 6)
+    for _ in range(2):
+        try: run()
+        except torch.cuda.OutOfMemoryError: tried.append("full")
+    print(tried, run.parts)
+'''
+        out = subprocess.run([sys.executable, "-c", code, "1"], check=True, input=b"",
+                             stdout=subprocess.PIPE,
+                             env={**os.environ, "PYTHONPATH": str(SOURCE / "benches")}).stdout
+        self.assertEqual(out.decode().splitlines()[1:], [
+            "[1, 1] 1", "[1, 2, 4, 4] 4", "[1, 2, 4, 6, 'full', 6, 'full'] 6"])
+
     def test_the_layer_is_the_published_one(self) -> None:
         layer, case = recorded("layer")
         x = torch.from_numpy(case["x"].copy()).requires_grad_()

@@ -13,6 +13,14 @@ local SAMPLE, MOST = 2e-2, 1000 -- minimal seconds of a sample; maximal calls in
 -- Seconds to wait after a turn until spinning threads have gone to sleep: they halved the speed of
 -- the next contestant (OpenBLAS's spin for 100 ms).
 local REST, LONG_REST = 1e-2, 1.5e-1
+local GPU_SAMPLE = 0.2
+
+-- Returns the minimal seconds of a sample, and the seconds of rest after it. A GPU lowers its
+-- clocks while it rests, and no thread of its contestants spins.
+function measure.sampling(device, ours)
+  if grids.is_gpu(device) then return GPU_SAMPLE, 0.0 end
+  return SAMPLE, ours and REST or LONG_REST
+end
 
 -- Returns the number of repetitions, given the seconds of one round.
 function measure.repeats(seconds, quick)
@@ -141,8 +149,13 @@ local function prepare(list, p, pass, o)
     end
     local answer, why = c.program:ask("make " .. peer.words(request))
     if answer then
-      rows[#rows + 1] = { by = c.by, precision = c.precision, program = c.program, ours = c.ours,
+      local row = { by = c.by, precision = c.precision, program = c.program, ours = c.ours,
         request = request, made = peer.parse(answer) }
+      rows[#rows + 1] = row
+      if row.made.parts then
+        o.say("%s %s: n %d, b %d: in %d parts, as the whole batch does not fit in the GPU's memory",
+          c.by, c.precision, p.n, p.b, row.made.parts)
+      end
     elseif not o.said[c.by .. why] then
       o.said[c.by .. why] = true
       o.say("%s: not measured: %s", c.by, why)
@@ -168,11 +181,11 @@ end
 local function time_rows(rows, o)
   local total = 0.0
   for _, row in ipairs(rows) do
-    local once = seconds_of(row, 1)
-    row.calls = math.max(1, math.min(MOST, math.ceil(SAMPLE / math.max(once, 1e-9))))
+    local once, sample, rest = seconds_of(row, 1), measure.sampling(o.device, row.ours)
+    row.calls = math.max(1, math.min(MOST, math.ceil(sample / math.max(once, 1e-9))))
     if (row.made.positions or 0) > 0 then row.calls = row.made.positions end -- of a stream: all
     row.run = function() return seconds_of(row, row.calls) end
-    row.rest = o.rest or row.ours and REST or LONG_REST
+    row.rest = o.rest or rest
     total = total + once * (1 + row.calls) -- plus one uncounted warm-up call
   end
   timing.interleaved(rows, o.repeats or measure.repeats(total, o.quick or o.deadline))

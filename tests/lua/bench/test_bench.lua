@@ -39,6 +39,11 @@ t.test("slow rows have fewer repeats", function()
   t.eq({ measure.repeats(1e-3), measure.repeats(4), measure.repeats(100) }, { 11, 5, 5 })
 end)
 
+t.test("a GPU is measured for longer and does not rest", function()
+  t.eq({ measure.sampling("cuda:1", false) }, { 0.2, 0.0 })
+  t.eq({ measure.sampling("cpu", true), measure.sampling("/x.so", false) }, { 0.02, 0.02, 0.15 })
+end)
+
 t.test("work is counted by formula", function()
   t.eq({ count.of { what = "gemm", n = 10 } }, { 2000, 1200 })
   local p = { what = "tno", n = 8, b = 2, dim = 3, causal = true, pass = "fwd" }
@@ -254,7 +259,9 @@ end
 
 t.test("a peer that counts no arithmetic has our count", function()
   with_program("torch 9: nothing", 0.5, 3500, function(torch)
-    local rows = rows_of("peers", torch, {}, nil, " flop=8e9")
+    local notes = {}
+    local rows = rows_of("peers", torch, notes, nil, " flop=8e9 parts=2")
+    t.holds(table.concat(notes, "\n"), "n 1024, b 1: in 2 parts, as the whole batch does not fit")
     t.eq({ rows[1].by, rows[2].by }, { "toeplab", "torch 9" })
     t.eq({ rows[1].flop, rows[2].flop }, { 8e9, 8e9 })
     t.eq(rows[2].share / rows[1].share, 0.2, 1e-9) -- 0.5 s beside 0.1 s
