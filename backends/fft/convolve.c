@@ -1,5 +1,7 @@
 /* convolve.c - implements the backend fft: T x by one complex Fourier transform per real channel,
-** the right-angle convolution of angle.h. */
+** the right-angle convolution of angle.h. From 8 channels on, rac computes the same faster, but it
+** leaves most of its lanes idle below that, where `auto` takes this: at 4 channels it needs 0.3 to
+** 0.7 of rac's time, at 1 channel 0.1 to 0.25 (forward and backward, n 64 to 262,144). */
 #include <stdio.h>
 #include <string.h>
 

@@ -274,26 +274,37 @@ static void grad_heads(void *user, int64_t begin, int64_t end, int thread)
 
 static int64_t groups(const tl_recur_job *j) { return (j->h + GROUP - 1) / GROUP; }
 
-/* Computes part p, a group of heads of a sequence. */
-static void forward_group(const tl_recur_job *j, int64_t p)
+/* Of a chunk of `width` heads: to = S by, and in e and before [SCAN_CHUNK,GROUP] the decay of each
+** position and the state before it. s is the state before the chunk, and then the one after it. */
+static void group_chunk(const tl_recur_job *j, int64_t row, int64_t count, int64_t width,
+                        const float *by, float *to, float *restrict s, float *e, float *before)
 {
-    int64_t b = p / groups(j), head = p % groups(j) * GROUP;
-    int64_t width = j->h - head < GROUP ? j->h - head : GROUP;
-    float   s[GROUP] = {0};
-    for (int64_t i = 0; i < j->n; i++) {
-        int64_t      row = row_of(j, b, i, head);
-        const float *q = j->q + row, *k = j->k + row, *v = j->v + row, *g = j->g + row;
-        float *restrict y = j->y + row;
-        if (j->states && i % SCAN_CHUNK == 0)
-            copy(1, width, s, 0, linear_state_at(j, b, i, head), 0);
+    for (int64_t i = 0; i < count; i++, row += j->h) {
+        const float *x = by + row, *k = j->k + row, *v = j->v + row, *g = j->g + row;
+        float *restrict y = to + row, *fade = e + i * GROUP, *old = before + i * GROUP;
+#pragma omp simd
         for (int64_t c = 0; c < width; c++) {
-            s[c] = tl_expf(g[c]) * s[c] + k[c] * v[c];
-            y[c] = q[c] * s[c];
+            fade[c] = tl_expf(g[c]);
+            old[c] = s[c];
+            s[c] = fade[c] * s[c] + k[c] * v[c];
+            y[c] = s[c] * x[c];
         }
     }
 }
 
-/* e, before [SCAN_CHUNK,GROUP]: the decay of each position, and the state before it */
+/* Computes part p, a group of heads of a sequence. */
+static void forward_group(const tl_recur_job *j, int64_t p, float *e, float *before)
+{
+    int64_t b = p / groups(j), head = p % groups(j) * GROUP;
+    int64_t width = j->h - head < GROUP ? j->h - head : GROUP;
+    float   s[GROUP] = {0};
+    for (int64_t first = 0; first < j->n; first += SCAN_CHUNK) {
+        if (j->states) copy(1, width, s, 0, linear_state_at(j, b, first, head), 0);
+        group_chunk(j, row_of(j, b, first, head), chunk_size(j, first), width, j->q, j->y, s, e,
+                    before);
+    }
+}
+
 static void grad_group(const tl_recur_job *j, int64_t p, float *e, float *before)
 {
     int64_t b = p / groups(j), head = p % groups(j) * GROUP;
@@ -302,18 +313,7 @@ static void grad_group(const tl_recur_job *j, int64_t p, float *e, float *before
     for (int64_t first = (j->chunks - 1) * SCAN_CHUNK; first >= 0; first -= SCAN_CHUNK) {
         int64_t count = chunk_size(j, first);
         copy(1, width, linear_state_at(j, b, first, head), 0, s, 0);
-        for (int64_t i = 0; i < count; i++) {
-            int64_t      row = row_of(j, b, first + i, head);
-            const float *k = j->k + row, *v = j->v + row, *g = j->g + row, *dy = j->dy + row;
-            float *restrict dq = j->gq + row, *fade = e + i * GROUP, *old = before + i * GROUP;
-#pragma omp simd
-            for (int64_t c = 0; c < width; c++) {
-                fade[c] = tl_expf(g[c]);
-                old[c] = s[c];
-                s[c] = fade[c] * s[c] + k[c] * v[c];
-                dq[c] = s[c] * dy[c];
-            }
-        }
+        group_chunk(j, row_of(j, b, first, head), count, width, j->dy, j->gq, s, e, before);
         for (int64_t i = count - 1; i >= 0; i--) {
             int64_t      row = row_of(j, b, first + i, head);
             const float *q = j->q + row, *k = j->k + row, *v = j->v + row, *dy = j->dy + row;
@@ -339,7 +339,7 @@ static void run_groups(void *user, int64_t begin, int64_t end, int thread)
         if (t->j.dy)
             grad_group(&t->j, p, e, e + SCAN_CHUNK * GROUP);
         else
-            forward_group(&t->j, p);
+            forward_group(&t->j, p, e, e + SCAN_CHUNK * GROUP);
     }
 }
 

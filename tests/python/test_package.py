@@ -403,9 +403,12 @@ class Runs(unittest.TestCase):
             with self.assertRaisesRegex(error, text):
                 call()
         self.assertEqual(model.logits([1]).shape[0], 1)  # it computes on
-        model._session._process.kill()
+        session = model._session
+        session._process.kill()
+        session._process.wait()
         with self.assertRaisesRegex(toeplab.ToeplabError, "the program has ended"):
-            model.logits([1])
+            session.forward(np.array([[1]]))
+        self.assertEqual(model.logits([1]).shape[0], 1)  # a new process computes on
 
     def test_mistakes_are_named(self) -> None:
         for text, call in (("is neither the id of a trial", lambda: toeplab.runs("nonsense")),
