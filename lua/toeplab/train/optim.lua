@@ -9,6 +9,7 @@ local pytorch = require "toeplab.tensors.pytorch"
 local ranks = require "toeplab.train.ranks"
 local lamb = require "toeplab.train.lamb"
 local muon = require "toeplab.train.muon"
+local overlay = require "toeplab.base.overlay"
 local schedule = require "toeplab.train.schedule"
 local sorted_keys = require "toeplab.base.sorted_keys"
 local suggest = require "toeplab.base.suggest"
@@ -31,18 +32,22 @@ local function common(name, more)
       "largest global norm of the gradient; 0: no limit" },
     { "schedule", field { type = "function|string", default = "constant",
       choices = { "constant", "inverse_sqrt", "cosine", "polynomial", "wsd",
-        "one_cycle" } },
+        "one_cycle", "plateau" } },
       "schedule of the learning rate: a name, or a function of the update number" },
     { "warmup", field { default = 0, min = 0 }, "updates of linear warm-up" },
     { "warmup_init_lr", field { type = "number", min = 0, optional = true },
       "learning rate of the first update (1e-7 for inverse_sqrt, else 0)" },
     { "steps", field { type = "int", min = 1, optional = true },
-      "total number of updates, for all but constant and inverse_sqrt" },
+      "total number of updates, for all but constant, inverse_sqrt and plateau" },
     { "end_lr", field { default = 0.0, min = 0 },
-      "learning rate at the end of cosine, polynomial and wsd" },
+      "learning rate at the end of cosine, polynomial and wsd; the lowest one of plateau" },
     { "power", field { default = 1.0, min = 0 }, "exponent of polynomial" },
     { "cooldown", field { default = 0.2, min = 0, max = 1 },
       "share of the updates over which wsd falls" },
+    { "plateau_factor", field { default = 0.1, min = 0, max = 1 },
+      "by which plateau multiplies the rate" },
+    { "plateau_patience", field { default = 10, min = 0 },
+      "measures without improvement after which plateau keeps the rate" },
     { "ema", field { default = 0.0, min = 0, check = below_one },
       "decay rate of averages of the weights, with which the model is evaluated; 0: none" },
     { "swa_start", field { default = 0, min = 0 },
@@ -52,7 +57,8 @@ local function common(name, more)
 end
 
 -- The options beside lr that schedules declare; each schedule takes some of them.
-local of_schedules = { "warmup", "warmup_init_lr", "steps", "end_lr", "power", "cooldown" }
+local of_schedules = { "warmup", "warmup_init_lr", "steps", "end_lr", "power", "cooldown",
+  "plateau_factor", "plateau_patience" }
 
 -- Returns the set of the options that the schedule of this name takes; a function takes none.
 local function taken_by(name)
@@ -99,6 +105,7 @@ local function optimizer(kind, model, o, moments, update)
   local self = setmetatable({ kind = kind, opt = o, update = update, steps = 0,
     factor = 1.0 }, Optimizer)
   self.rate = schedule_of(o)
+  self.plateau = o.schedule == "plateau" and { waited = 0, lowered = 0 } or nil
   self.names, self.params, self.moments = {}, {}, {}
   for _, p in ipairs(model:parameters()) do
     if p.tensor:requires_grad() then
@@ -143,7 +150,7 @@ function Optimizer:step()
   end
   local scale = 1.0
   if self.opt.clip > 0 then scale = math.min(1.0, self.opt.clip / (norm + 1e-6)) end
-  local lr, beta = self.rate(self.steps + 1)
+  local lr, beta = self.rate(self.steps + 1, self.plateau and self.plateau.lowered)
   if not (math.type(lr) and lr >= 0 and lr < math.huge) then
     error(("%s: the schedule returned the rate %s at update %d"):format(self.kind, tostring(lr),
       self.steps + 1), 2)
@@ -155,6 +162,19 @@ function Optimizer:step()
   end
   if self.average then self.average:update(self.steps) end
   return { step = self.steps, lr = lr, grad_norm = norm }
+end
+
+-- Receives a measure of the model, such as the loss on the validation part; lower is better. The
+-- schedule plateau lowers the rate by these; the others ignore them.
+function Optimizer:measured(value)
+  local p = self.plateau
+  if not p then return end
+  if value < (p.lowest and p.lowest - 1e-4 * math.abs(p.lowest) or math.huge) then
+    p.lowest, p.waited = value, 0
+    return
+  end
+  p.waited = p.waited + 1
+  if p.waited > self.opt.plateau_patience then p.waited, p.lowered = 0, p.lowered + 1 end
 end
 
 -- Returns the tensors of this process's moments and of the averages: "m.layers.1..." -> tensor.
@@ -170,9 +190,9 @@ local function own_tensors(self)
   return tensors
 end
 
--- Returns the state for a checkpoint: {step=, factor=, tensors={"m.layers.1..." -> tensor}}, with
--- the number of updates made and the tensors themselves, not copies. In a team all ranks call it
--- and get all tensors, other ranks' as copies.
+-- Returns the state for a checkpoint: {step= (the number of updates made), factor=, plateau=,
+-- tensors= {"m.layers.1..." -> tensor}}, with the tensors themselves, not copies. In a team all
+-- ranks call it and get all tensors, other ranks' as copies.
 function Optimizer:state()
   local tensors = own_tensors(self)
   for i, name in ipairs(self.team and self.names or {}) do
@@ -182,7 +202,7 @@ function Optimizer:state()
       self.team.world:broadcast(self.owners[i], tensors[key])
     end
   end
-  return { step = self.steps, factor = self.factor, tensors = tensors }
+  return { step = self.steps, factor = self.factor, plateau = self.plateau, tensors = tensors }
 end
 
 -- Restores the result of state(), copying its tensors. Raises for wrong names or shapes before it
@@ -211,6 +231,7 @@ function Optimizer:load(state)
   end
   for name, t in pairs(own_tensors(self)) do t:copy(state.tensors[name]) end
   self.steps, self.factor = state.step, state.factor or 1.0
+  if self.plateau and state.plateau then self.plateau = overlay(state.plateau) end
 end
 
 -- Ends the averaging of the weights, if there is any: they become their averages.

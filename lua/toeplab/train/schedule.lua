@@ -6,7 +6,8 @@
 -- has warmup_init_lr.
 --
 -- A schedule may return a second number, which replaces the decay rate of the first moment at this
--- update: Adam's beta1, and the momentum of SGD.
+-- update: Adam's beta1, and the momentum of SGD. With the schedule plateau an optimiser gives as a
+-- second argument how often it has lowered the rate.
 
 local options = require "toeplab.base.options"
 local suggest = require "toeplab.base.suggest"
@@ -25,15 +26,16 @@ end
 
 local total = { "steps", field { type = "int", min = 1 }, "total number of updates" }
 
--- Returns a maker of schedules, where after(u, o) is the learning rate once the warm-up is over.
+-- Returns a maker of schedules, where after(u, o, lowered) is the learning rate once the warm-up is
+-- over.
 local function maker(name, spec, after)
   local set = options.declare("tl.schedule." .. name)(common(spec))
   return function(given)
     local o = options.check("schedule." .. name, set, given)
-    return function(step)
+    return function(step, lowered)
       local u = step - 1
       if u < o.warmup then return o.warmup_init_lr + u * (o.lr - o.warmup_init_lr) / o.warmup end
-      return after(u, o)
+      return after(u, o, lowered)
     end
   end
 end
@@ -86,6 +88,18 @@ schedule.wsd = maker("wsd", {
   local first = math.max(o.warmup, o.steps * (1 - o.cooldown))
   local p = math.max(0.0, math.min((u - first) / math.max(o.steps - first, 1), 1))
   return o.lr + p * (o.end_lr - o.lr)
+end)
+
+-- lr, times plateau_factor each time that the rate was lowered, at least end_lr. It is lowered
+-- after more than plateau_patience measures in a row (Optimizer:measured) that are not lower than
+-- the lowest one by 0.01 %, as by PyTorch's ReduceLROnPlateau.
+schedule.plateau = maker("plateau", {
+  { "plateau_factor", field { default = 0.1, min = 0, max = 1 }, "factor of the rate" },
+  { "plateau_patience", field { default = 10, min = 0 },
+    "measures without improvement after which the rate stays" },
+  { "end_lr", field { default = 0.0, min = 0 }, "the lowest learning rate" },
+}, function(_, o, lowered)
+  return math.max(o.lr * o.plateau_factor ^ (lowered or 0), math.min(o.end_lr, o.lr))
 end)
 
 -- From lr / 25 linearly up to lr at the end of the warm-up, then linearly down to lr / 250000 at

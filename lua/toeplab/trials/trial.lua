@@ -170,9 +170,10 @@ function Trial:save(kind)
   if not self.follows then storing(self, save, kind or "checkpoint") end
 end
 
--- Receives a measure of the model after this step, such as a loss; lower is better. Saves a
--- checkpoint of kind "best" if it is the lowest so far, and returns whether it is. Ends the loop
--- with this step after `patience` successive values that are not lower.
+-- Receives a measure of the model after this step, such as a loss; lower is better. The schedule
+-- plateau goes by it. Saves a checkpoint of kind "best" if it is the lowest so far, and returns
+-- whether it is. Ends the loop with this step after `patience` successive values that are not
+-- lower.
 function Trial:best(value, patience)
   if not self.looping then error("best: must be called inside the loop of steps", 2) end
   if type(value) ~= "number" then
@@ -180,6 +181,9 @@ function Trial:best(value, patience)
   end
   if patience ~= nil and (math.type(patience) ~= "integer" or patience < 1) then
     error(("best: patience is an integer of at least 1, got %s"):format(tostring(patience)), 2)
+  end
+  for _, part in pairs(self.parts) do
+    if optim.is(part) then part:measured(value) end
   end
   local lowest = self.lowest or { waited = 0 }
   local better = value == value and (not lowest.value or value < lowest.value)

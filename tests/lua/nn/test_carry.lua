@@ -26,6 +26,7 @@ local more = {
   ["attention with alibi"] = { "attention", { heads = 2, positions = "alibi" } },
   ["attention with rotary positions"] = { "attention", { heads = 2, positions = "rotary" } },
   ["attention with relative positions"] = { "attention", { heads = 2, positions = "relative" } },
+  ["attention with urpe"] = { "attention", { heads = 2, urpe = true } },
   ["attention in a window"] = { "attention", { heads = 2, window = 9 } },
   ["linear attention with a feature map wider than a head"] = { "linear_attention",
     { heads = 2, feature_map = "taylor" } },

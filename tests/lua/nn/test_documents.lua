@@ -139,10 +139,10 @@ test("mixers as published, and with other options", function()
     end
   end
   for _, more in ipairs { { positions = "rotary" }, { positions = "alibi" }, { positions = "t5" },
-    { positions = "relative" }, { window = 3 } } do
+    { positions = "relative" }, { window = 3 }, { urpe = true } } do
     for _, causal in ipairs { true, false } do
       for _, name in ipairs { "attention", "gated_attention" } do
-        check(name .. " " .. select(2, next(more)), mixer_of(name, causal, more), SEVERAL)
+        check(name .. " " .. tostring(select(2, next(more))), mixer_of(name, causal, more), SEVERAL)
       end
     end
   end

@@ -1,5 +1,5 @@
 -- nn/mixers/attention/lag_bias.lua: defines LagBias, trained numbers that attention adds to its
--- scores by the lag between query and key.
+-- scores, or with which it multiplies its weights, by the lag between query and key.
 
 local cache = require "toeplab.nn.cache"
 local class = require("toeplab.nn.class").class
@@ -11,7 +11,7 @@ local BUCKETS, FAR = 32, 128 -- of T5: lags from FAR on share a bucket
 
 -- bias(before, n) -> [heads,before+2n-1], as core.attention takes it for n queries after `before`
 -- others: weight[row(lag),head] of the lags from before + n - 1 down to 1 - n, where weight starts
--- as N(0, 0.02^2).
+-- as N(0, 0.02^2), or as 1 with ones.
 --   form "each": a row for each lag; lags from max_length - 1 on share the last one
 --   (TNN, Eq. 1: a score has a term for i - j)
 --   form "t5": half of the 32 rows are for one lag each, the others for lags that grow by a factor,
@@ -20,6 +20,7 @@ local LagBias = class("LagBias", {
   heads = options.field { type = "int", min = 1 },
   form = options.field { default = "each", choices = { "each", "t5" } },
   causal = true,
+  ones = false,
   max_length = options.field { default = 512, min = 1,
     help = "rows of lags; longer lags share the last" },
 }, { "heads" })
@@ -48,7 +49,8 @@ end
 
 function LagBias:build(o)
   local rows = o.form == "t5" and BUCKETS or (o.causal and 1 or 2) * o.max_length
-  self.weight = initial.parameter(initial.init.normal(core.zeros(rows, o.heads), 0, 0.02))
+  self.weight = initial.parameter(o.ones and core.ones(rows, o.heads)
+    or initial.init.normal(core.zeros(rows, o.heads), 0, 0.02))
   self.rows = cache.recent(function(n) return rows_of(o, 0, n) end)
 end
 

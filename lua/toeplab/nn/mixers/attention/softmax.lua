@@ -1,5 +1,5 @@
 -- nn/mixers/attention/softmax.lua: defines softmax attention: multi-head Attention, and the
--- GatedAttention of TNN's Table 7. Both take time in n^2 and memory in n.
+-- GatedAttention of TNN's Table 7. Both take time in n^2 and memory in n, with urpe in n^2.
 
 local class = require("toeplab.nn.class").class
 local act = require "toeplab.nn.act"
@@ -13,6 +13,7 @@ local LagBias = require("toeplab.nn.mixers.attention.lag_bias").LagBias
 local Linear = require("toeplab.nn.linear").Linear
 local options = require "toeplab.base.options"
 local position = require "toeplab.nn.position"
+local Urpe = require("toeplab.nn.mixers.attention.urpe").Urpe
 
 -- Returns softmax(q k^T / sqrt(w) + bias) v, computed per head. With the option causal, a token
 -- attends to itself and earlier ones.
@@ -31,8 +32,15 @@ local function attend(self, q, k, v, mask)
   elseif self.lag_bias then
     bias = self.lag_bias(kept, n)
   end
-  return heads.join(heads.attend(q, k, v, q:dim(4) ^ -0.5, { causal = o.causal,
+  return heads.join((self.urpe or heads.attend)(q, k, v, q:dim(4) ^ -0.5, { causal = o.causal,
     window = options.given(o, "window"), bias = bias, mask = mask, drop = self.drop }))
+end
+
+-- Returns the cost of attend for keys of all heads width wide and values values wide.
+local function cost_of(self, n, width, values)
+  local flop, numbers = cost.blockwise(n, n, width, values, self.opt.heads)
+  if self.urpe then numbers = numbers + 4.0 * self.opt.heads * n * n end -- its weights
+  return flop, numbers
 end
 
 -- The option positions selects how positions are encoded:
@@ -45,6 +53,8 @@ end
 local function spec(more)
   more.positions = options.field { default = "none",
     choices = { "none", "sinusoidal", "learned", "rotary", "alibi", "relative", "t5" } }
+  more.urpe = options.field { default = false,
+    help = "multiply the weights by trained numbers of the lag, up to max_length" }
   more.window = options.field { type = "int", min = 1, optional = true,
     help = "tokens seen: itself and those before it; if not causal, equally many after it" }
   more.max_length = position.Learned.spec.fields.max_length
@@ -68,6 +78,9 @@ local function prepare(self, o)
   if o.positions == "sinusoidal" then self.position = position.Sinusoidal(o.dim) end
   if o.positions == "learned" then self.position = position.Learned(o.dim, o.max_length) end
   if o.positions == "rotary" then self.rotate = rotary(self, o) end
+  if o.urpe then
+    self.urpe = Urpe(o.heads, { causal = o.causal, max_length = o.max_length })
+  end
   if o.positions == "relative" or o.positions == "t5" then
     self.lag_bias = LagBias(o.heads, { causal = o.causal, max_length = o.max_length,
       form = o.positions == "t5" and "t5" or "each" })
@@ -97,9 +110,8 @@ function Attention:forward(x, mask)
 end
 
 function Attention:own_cost(n)
-  local count, dim = self.opt.heads, self.opt.dim
-  local width = count * heads.width(self, dim)
-  return cost.blockwise(n, n, width, width, count)
+  local width = self.opt.heads * heads.width(self, self.opt.dim)
+  return cost_of(self, n, width, width)
 end
 
 -- The initial values of the maps of queries, keys and values in TNN's Table 7: weights as
@@ -140,8 +152,7 @@ function GatedAttention:forward(x)
 end
 
 function GatedAttention:own_cost(n)
-  local o = self.opt
-  return cost.blockwise(n, n, o.dim, o.expand * o.dim // 1, o.heads)
+  return cost_of(self, n, self.opt.dim, self.opt.expand * self.opt.dim // 1)
 end
 
 return { Attention = Attention, GatedAttention = GatedAttention }
