@@ -55,4 +55,24 @@ static inline float tl_expm1f(float x)
     return 2.0f * t / (1.0f - t);
 }
 
+#define TL_WAVE_LIMIT 120.0f
+
+/* The sine of y (quarter 0), or its cosine (quarter 1), for |y| < TL_WAVE_LIMIT, by the formulas of
+** sinf and cosf in glibc (and in Arm's optimized routines), in float64, with their bits: y is
+** n quarter turns and a rest x. The factor is 2^24 2 / pi, which rounds n without a branch. */
+static inline float tl_wavef(float y, int quarter)
+{
+    double  x = (double)y;
+    int32_t n = ((int32_t)(x * 0x1.45F306DC9C883p+23) + 0x800000) >> 24;
+    x = x - n * 0x1.921FB54442D18p0;
+    double odd = (n + 1) & 2 ? -x : x, x2 = x * x, x3 = odd * x2, x4 = x2 * x2;
+    double s = odd + x3 * -0x1.555545995a603p-3;
+    double sine = s + x3 * x2 * (0x1.1107605230bc4p-7 + x2 * -0x1.994eb3774cf24p-13);
+    double c = 1 + x2 * -0x1.ffffffd0c621cp-2 + x4 * 0x1.55553e1068f19p-5;
+    double cosine = c + x4 * x2 * (-0x1.6c087e89a359dp-10 + x2 * 0x1.99343027bf8c3p-16);
+    cosine = n & 2 ? -cosine : cosine;
+    float f = (float)((n + quarter) & 1 ? cosine : sine);
+    return quarter == 0 && (y < 0 ? -y : y) < 0x1p-12f ? y : f; /* keeps the sign of 0 */
+}
+
 #endif

@@ -14,10 +14,45 @@ typedef struct map { /* the operands of one parallel loop */
     float         scale, shift;
 } map;
 
+#define WAVES 256
+
+/* The sines (quarter 0) or cosines of n <= WAVES angles. Small ones take a tenth of the time of
+** calls of libm. */
+static void waves(int quarter, const float *restrict x, int64_t n, float *restrict y)
+{
+    int large = 0;
+    for (int64_t i = 0; i < n; i++) large |= !(fabsf(x[i]) < TL_WAVE_LIMIT);
+    for (int64_t i = 0; large && i < n; i++)
+        y[i] = fabsf(x[i]) < TL_WAVE_LIMIT ? tl_wavef(x[i], quarter)
+               : quarter ? cosf(x[i]) : sinf(x[i]);
+    if (large) return;
+    if (quarter)
+        for (int64_t i = 0; i < n; i++) y[i] = tl_wavef(x[i], 1);
+    else
+        for (int64_t i = 0; i < n; i++) y[i] = tl_wavef(x[i], 0);
+}
+
+/* y = f(x), or with a gradient dy = dy f'(x), of f = sin or cos. */
+static void wave_loop(tl_unary_kind kind, const map *m, int64_t begin, int64_t end)
+{
+    int   cosine = kind == TL_UNARY_cos;
+    float wave[WAVES];
+    for (int64_t i = begin, n; i < end; i += n) {
+        n = end - i < WAVES ? end - i : WAVES;
+        waves(m->dy ? !cosine : cosine, m->x + i, n, m->dy ? wave : m->y + i);
+        for (int64_t k = 0; m->dy && k < n; k++)
+            m->y[i + k] = m->dy[i + k] * (cosine ? -wave[k] : wave[k]);
+    }
+}
+
 INLINE void value_loop(tl_unary_kind kind, const map *m, int64_t begin, int64_t end)
 {
     const float *restrict x = m->x;
     float *restrict y = m->y;
+    if (kind == TL_UNARY_sin || kind == TL_UNARY_cos) {
+        wave_loop(kind, m, begin, end);
+        return;
+    }
     for (int64_t i = begin; i < end; i++) y[i] = unary_value(kind, x[i]);
 }
 
@@ -25,6 +60,10 @@ INLINE void slope_loop(tl_unary_kind kind, const map *m, int64_t begin, int64_t 
 {
     const float *x = m->x, *dy = m->dy;
     float       *y = m->y;
+    if (kind == TL_UNARY_sin || kind == TL_UNARY_cos) {
+        wave_loop(kind, m, begin, end);
+        return;
+    }
 #pragma omp simd
     for (int64_t i = begin; i < end; i++) y[i] = dy[i] * unary_slope(kind, x[i]);
 }

@@ -18,18 +18,17 @@ local function build(self, dim, gates)
   self.hh = Linear(dim, gates * dim)
 end
 
--- Returns a function i -> the part of u [b,k d] that belongs to gate i, [b,d].
-local function cut(u, d)
-  return function(i) return u:narrow(2, (i - 1) * d + 1, d) end
-end
+-- Returns `count` (1) gates of u [b,k d], which lie beside one another, from gate i on.
+local function cut(u, d, i, count) return u:narrow(2, (i - 1) * d + 1, (count or 1) * d) end
 
--- Returns y [b,n,dim]: h_t = step(a, h_(t-1)), where a(i) [b,dim] is gate i of the input.
+-- Returns y [b,n,dim]: h_t = step(a, h_(t-1)), where a [b,k dim] are the input's gates. A step of
+-- one sequence is bound by reading the weights; few operators leave it little more than that.
 local function run(self, x, step)
   local b, n, d, list = x:dim(1), x:dim(2), x:dim(3), {}
   local all = self.ih(x)
   local h = self.carry and carry.state_of(self.carry, "state", { b, d }) or core.zeros(b, d)
   for t = 1, n do
-    h = step(cut(all:narrow(2, t, 1):reshape(b, -1), d), h)
+    h = step(all:narrow(2, t, 1):reshape(b, -1), h)
     list[t] = h:reshape(b, 1, d)
   end
   if self.carry then self.carry.state = h end
@@ -47,9 +46,10 @@ function GRU:build(o) build(self, o.dim, 3) end
 function GRU:forward(x)
   local d = self.opt.dim
   return run(self, x, function(a, h)
-    local u = cut(self.hh(h), d)
-    local r, z = core.sigmoid(a(1) + u(1)), core.sigmoid(a(2) + u(2))
-    local m = core.tanh(a(3) + r * u(3))
+    local u = self.hh(h)
+    local r = core.sigmoid(cut(a, d, 1) + cut(u, d, 1))
+    local z = core.sigmoid(cut(a, d, 2) + cut(u, d, 2))
+    local m = core.tanh(cut(a, d, 3) + r * cut(u, d, 3))
     return m + z * (h - m)
   end)
 end
@@ -66,10 +66,10 @@ function LSTM:forward(x)
   local d, carried, cell = self.opt.dim, self.carry, nil
   cell = carried and carry.state_of(carried, "cell", { x:dim(1), d }) or core.zeros(x:dim(1), d)
   local y = run(self, x, function(a, h)
-    local u = cut(self.hh(h), d)
-    local function gate(i) return core.sigmoid(a(i) + u(i)) end
-    cell = gate(2) * cell + gate(1) * core.tanh(a(3) + u(3))
-    return gate(4) * core.tanh(cell)
+    local u = a + self.hh(h)
+    local i_f = core.sigmoid(cut(u, d, 1, 2))
+    cell = cut(i_f, d, 2) * cell + cut(i_f, d, 1) * core.tanh(cut(u, d, 3))
+    return core.sigmoid(cut(u, d, 4)) * core.tanh(cell)
   end)
   if carried then carried.cell = cell end
   return y
