@@ -267,13 +267,25 @@ static shape shape_of(int log_n, int64_t most, int per)
     return s;
 }
 
+static int64_t most_points(const tl_ctx *ctx)
+{
+    int64_t points = (int64_t)(gpu_shared_memory(ctx) / 8);
+    return points < MOST_POINTS ? points : MOST_POINTS;
+}
+
+int64_t fused_longest(const tl_ctx *ctx)
+{
+    int64_t points = 1;
+    while (2 * points <= most_points(ctx)) points *= 2;
+    return points;
+}
+
 static size_t bytes_of(const shape *s) { return (size_t)8 << (s->log_n + s->log_c); }
 
 int fused_set(fused *s, tl_ctx *ctx, int64_t n, int64_t d, int64_t zero, int64_t lags)
 {
     int     log_n = log2_of(n > 16 ? n : 16);
-    int64_t most = (int64_t)(gpu_shared_memory(ctx) / 8);
-    if (most > MOST_POINTS) most = MOST_POINTS;
+    int64_t most = most_points(ctx);
     if ((int64_t)1 << log_n > most || d > INT32_MAX - 32) return 0;
     int spare = (int64_t)1 << log_n > SUM_POINTS;
     s->ctx = ctx;

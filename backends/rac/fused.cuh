@@ -18,6 +18,7 @@ typedef struct fused {
 
 /* Returns whether a block's shared memory holds a sequence; only then is *s set. */
 int fused_set(fused *s, tl_ctx *ctx, int64_t n, int64_t d, int64_t zero, int64_t lags);
+int64_t fused_longest(const tl_ctx *ctx); /* the n up to which one fits */
 int64_t fused_cache_size(const fused *s); /* floats */
 tl_status fused_forward(const fused *s, const tl_tno_args *a);
 tl_status fused_backward(const fused *s, const tl_tno_args *a);

@@ -42,5 +42,14 @@ static tl_status rac_gpu_make(const tl_host *h, const tl_tno_problem *p, void **
     return TL_OK;
 }
 
+/* By the bytes that it moves. No GPU has timed it, so GPUs are measured, at all lengths but the
+** shortest, at which matrix is the fastest. */
+static tl_auto_length rac_gpu_auto_length(const tl_ctx *ctx, int causal)
+{
+    (void)causal;
+    int64_t longest = fused_longest(ctx);
+    return gpu_auto_length(longest, 129, longest);
+}
+
 const gpu_form gpu_rac_form = {"rac", {rac_gpu_make, rac_gpu_forward, rac_gpu_backward,
-                                       gpu_plan_free, rac_gpu_cache_size}};
+                                       gpu_plan_free, rac_gpu_cache_size, rac_gpu_auto_length}};
