@@ -215,7 +215,7 @@ if(TARGET emulated)
     ${here}/tests/reference.h5)
   # A missing synchronisation shows when threads run in another order.
   foreach(line glue/core_ops glue/core_parts nn/layers train/optim glue/gpu_backends glue/gpu_mlp
-      glue/gpu_capture glue/gpu_tiles glue/scans glue/sort)
+      glue/gpu_capture glue/gpu_tiles glue/gpu_rac glue/scans glue/sort)
     get_filename_component(test ${line} NAME)
     string(REPLACE / /test_ file ${line}.lua)
     add_test(NAME device_${test}_backwards

@@ -8,11 +8,7 @@
 
 #include "tno/tno.cuh"
 
-#ifdef TL_EMULATE
-#define UNROLL
-#else
-#define UNROLL _Pragma("unroll") /* before a loop whose counter indexes registers */
-
+#ifndef TL_EMULATE
 /* Returns two numbers rounded to bf16, the first in the lower half. */
 static __device__ __forceinline__ uint32_t pack_bf16(float first, float second)
 {

@@ -39,17 +39,12 @@ static tl_status matrix_gpu_backward(void *state, const tl_tno_args *a)
 
 /* The lengths up to which a causal forward and backward pass takes less time than by transforms, by
 ** the times on an H100 in docs/gpu.md; for tf32 between those of 512 and 2,048. Without causality T
-** has twice as many tiles. Near them a GPU is measured, and the emulation if EMULATE_MEASURE is
-** set. */
-static int64_t matrix_gpu_auto_length(const tl_ctx *ctx, int causal, int *out_measure)
+** has twice as many tiles. */
+static tl_auto_length matrix_gpu_auto_length(const tl_ctx *ctx, int causal)
 {
     static const int64_t lengths[] = {0, 2048, 1024, 512}; /* by words */
-#ifdef TL_EMULATE
-    *out_measure = getenv("EMULATE_MEASURE") != NULL;
-#else
-    *out_measure = 1;
-#endif
-    return lengths[copies_of(ctx)] / (causal ? 1 : 2);
+    int64_t length = lengths[copies_of(ctx)] / (causal ? 1 : 2);
+    return gpu_auto_length(length, length / 4 + 1, length * 4);
 }
 
 #define MAX_SIZE (1 << 30) /* rows of T, and channels: places are of type int */

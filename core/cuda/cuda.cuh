@@ -12,6 +12,7 @@
 
 #ifdef TL_EMULATE
 #include "emulate_libraries.h"
+#define UNROLL
 #else
 #include <cublas_v2.h>
 #include <cuda_runtime.h>
@@ -24,6 +25,11 @@
                                 (int)(bytes)),                                                  \
      kernel<<<grid_of(blocks), threads, bytes, gpu_of(ctx)->stream>>>(__VA_ARGS__))
 #define SHARED_WORDS(name) extern __shared__ __align__(16) uint32_t name[]
+#define UNROLL _Pragma("unroll") /* before a loop whose counter indexes registers */
+
+/* Read and write GPU memory. The emulation counts the bytes. */
+template <class T> static __device__ __forceinline__ T gpu_load(const T *p) { return *p; }
+template <class T> static __device__ __forceinline__ void gpu_store(T *p, T value) { *p = value; }
 #endif
 
 extern "C" {

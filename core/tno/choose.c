@@ -3,8 +3,8 @@
 ** choice, in lines of the form
 **     VERSION HOST THREADS N D CAUSAL BACKEND
 ** so that a program that is run again computes the same bits. On a device, a form states the length
-** up to which it is the fastest, measured on one GPU; near it this GPU is measured, too, and the
-** choice stored as
+** up to which it is expected to be the fastest, and the lengths at which this GPU is measured, too,
+** and the choice stored as
 **     VERSION DEVICE precision NUMBER N D CAUSAL BACKEND */
 #include <errno.h>
 #include <fcntl.h>
@@ -26,9 +26,8 @@
 #define LINE       1000  /* bytes of a stored choice at most */
 #define CHANNELS   64    /* at most, per thread: more would take longer and not change the choice */
 /* On a device: */
-#define LENGTH_FACTOR 4     /* lengths within this factor of the form's are measured */
-#define TOKENS        16384 /* positions of a measurement */
-#define WIDTH         512   /* channels of a measurement, at most */
+#define TOKENS     16384 /* positions of a measurement */
+#define WIDTH      512   /* channels of a measurement, at most */
 
 /* Up to DIRECT positions, where speed hardly counts, only those that add the terms of each output
 ** by themselves: a transform errs relative to the largest values of the row. */
@@ -38,37 +37,46 @@ static int candidate(const tl_tno_backend *b, int64_t n)
     return n <= b->auto_length && (n > DIRECT || b->auto_length < INT64_MAX);
 }
 
-/* On a device: the first backend without a length of its own, as all of these are the same
-** computation there; and the one that is the fastest up to `length`. NULL: there is none. */
+/* The form of a candidate on a device, or NULL. One with a length of its own has code that the CPU
+** lacks, so that the CPU's limit does not hold. */
+static const tl_tno_form *form_of(tl_ctx *ctx, const tl_tno_backend *b, int64_t n)
+{
+    if (b->auto_length == 0 || !ctx->engine->form) return NULL;
+    const tl_tno_form *form = ctx->engine->form(ctx, b->name);
+    if (!form || (n <= DIRECT && b->auto_length == INT64_MAX)) return NULL;
+    return form->auto_length || n <= b->auto_length ? form : NULL;
+}
+
+/* On a device: the backend whose form states the smallest length that is long enough, else one
+** without a length. NULL: there is none. */
 typedef struct forms {
-    const tl_tno_backend *usual, *shorter;
-    int64_t               length;
-    int                   measure; /* whether times decide near that length */
+    const tl_tno_backend *usual;
+    int                   measure; /* whether times decide at this length */
 } forms;
 
 static forms forms_of(tl_ctx *ctx, const tl_tno_problem *p)
 {
-    forms f = {0};
+    forms   f = {0};
+    int64_t best = 0;
     for (const tl_plugin *plugin = ctx->plugins; plugin; plugin = plugin->next) {
-        const tl_tno_backend *b = plugin->entry;
-        const tl_tno_form    *form = NULL;
-        if (b->auto_length > 0 && ctx->engine->form) form = ctx->engine->form(ctx, b->name);
+        const tl_tno_form *form = form_of(ctx, plugin->entry, p->n);
         if (!form) continue;
-        if (form->auto_length && !f.shorter) {
-            f.shorter = b;
-            f.length = form->auto_length(ctx, p->causal, &f.measure);
-        } else if (!f.usual && candidate(b, p->n)) {
-            f.usual = b;
+        int64_t rank = INT64_MAX - 1;
+        if (form->auto_length) {
+            tl_auto_length own = form->auto_length(ctx, p->causal);
+            if (own.from <= p->n && p->n <= own.to) f.measure = 1;
+            rank = p->n <= own.length ? own.length : INT64_MAX;
         }
+        if (f.usual && rank >= best) continue;
+        f.usual = plugin->entry;
+        best = rank;
     }
     return f;
 }
 
 static int is_candidate(tl_ctx *ctx, const tl_tno_problem *p, const tl_tno_backend *b)
 {
-    if (ctx->device == TL_CPU) return candidate(b, p->n);
-    forms f = forms_of(ctx, p);
-    return b == f.usual || b == f.shorter;
+    return ctx->device == TL_CPU ? candidate(b, p->n) : form_of(ctx, b, p->n) != NULL;
 }
 
 /* ---- Measurement ----------------------------------------------------------------------------- */
@@ -259,21 +267,19 @@ static tl_status choose_by_time(tl_ctx *ctx, const tl_tno_problem *p, const char
     return choice_remember(ctx, line);
 }
 
-/* Where a device cannot measure, for want of memory or in a capture, the length of its form
-** decides. */
+/* Where a device cannot measure, for want of memory or in a capture, the lengths of the forms
+** decide. */
 static tl_status choose_on_device(tl_ctx *ctx, const tl_tno_problem *p, const char **out_name)
 {
     forms f = forms_of(ctx, p);
-    int   near = p->n > f.length / LENGTH_FACTOR && p->n <= f.length * LENGTH_FACTOR;
-    if (f.measure && near && f.usual && !ctx->capture) {
+    if (f.measure && !ctx->capture) {
         if (choose_by_time(ctx, p, out_name) == TL_OK) return TL_OK;
         ctx->message[0] = 0;
     }
-    const tl_tno_backend *b = f.shorter && (p->n <= f.length || !f.usual) ? f.shorter : f.usual;
-    if (!b)
+    if (!f.usual)
         return tl_fail(ctx, TL_EBACKEND, "backend 'auto': no loaded candidate runs on %s",
                        tl_device_name(ctx));
-    *out_name = b->name;
+    *out_name = f.usual->name;
     return TL_OK;
 }
 

@@ -30,6 +30,15 @@ tl_status gpu_points(const tl_host *h, const char *name, const tl_tno_problem *p
 tl_status gpu_option(const tl_host *h, const char *name, const tl_tno_problem *p,
                      const char *option, tl_option_value *out);
 
+/* The emulation measures only if EMULATE_MEASURE is set. */
+static inline tl_auto_length gpu_auto_length(int64_t length, int64_t from, int64_t to)
+{
+#ifdef TL_EMULATE
+    if (!getenv("EMULATE_MEASURE")) to = 0;
+#endif
+    return tl_auto_length{length, from, to};
+}
+
 tl_status gpu_clear(tl_ctx *ctx, void *p, size_t bytes); /* fills p with zeros */
 
 #endif

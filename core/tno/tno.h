@@ -4,6 +4,12 @@
 
 #include "engine/launch.h"
 
+/* The longest sequence at which "auto" takes a form before those with a greater length or none, and
+** the lengths from..to at which it measures all candidates. */
+typedef struct tl_auto_length {
+    int64_t length, from, to;
+} tl_auto_length;
+
 /* How a device computes a backend: these functions replace the functions of tl_tno_backend, whose
 ** other fields hold on every device. The pointers in tl_tno_args are device pointers. */
 typedef struct tl_tno_form {
@@ -12,14 +18,13 @@ typedef struct tl_tno_form {
     tl_status (*backward)(void *plan, const tl_tno_args *a);
     void (*release)(void *plan);
     int64_t (*cache_size)(void *plan); /* NULL: no cache */
-    /* The longest sequence at which "auto" takes this form before any other, in the precision of
-    ** the context, and whether to measure near it; NULL: none. */
-    int64_t (*auto_length)(const tl_ctx *ctx, int causal, int *out_measure);
+    /* In the precision of the context; NULL: the form has no length of its own. */
+    tl_auto_length (*auto_length)(const tl_ctx *ctx, int causal);
 } tl_tno_form;
 
 /* Names the candidate for "auto" that solves the problem fastest, by measurement on the CPU. On
-** another device it is the form that claims this length, else the first candidate that has a form;
-** near the length that a form claims, it is measured if the form says so.
+** another device it is the form with the smallest length that is long enough, else the first
+** candidate that has a form, and candidates are measured at the lengths that a form states.
 ** TL_EBACKEND: none accepts the problem, or none has a form. */
 tl_status tl_choose(tl_ctx *ctx, const tl_tno_problem *p, const char **out_name);
 

@@ -89,6 +89,7 @@ struct machine {
     char *arena;
     size_t used;
     int open;
+    uint64_t moved; /* bytes, by gpu_load and gpu_store */
 };
 
 inline machine &at()
@@ -258,6 +259,16 @@ inline void not_captured(const char *what)
 /* The shared memory of a launch starts with a NaN everywhere, as nothing sets it on a GPU. */
 inline void spoil_shared() { memset(at().shared, 0xff, SHARED); }
 
+/* EMULATE_MOVED=FILE: FILE has the bytes that gpu_load and gpu_store have moved so far. */
+inline void note_moved()
+{
+    static const char *path = getenv("EMULATE_MOVED");
+    FILE *file = path ? fopen(path, "w") : NULL;
+    if (!file) return;
+    fprintf(file, "%llu\n", (unsigned long long)at().moved);
+    fclose(file);
+}
+
 template <class F> void run(int sync, dim3 grid, dim3 block, F f)
 {
     machine &m = at();
@@ -278,6 +289,7 @@ template <class F> void run(int sync, dim3 grid, dim3 block, F f)
                 run_block();
             }
     guard(false);
+    note_moved();
 }
 
 /* A launch to be called with the arguments of the kernel, which a graph copies. */
@@ -379,6 +391,23 @@ inline void multiply_tile(float (&c)[4], const uint32_t (&mine)[6])
     (emulate::check_shared(bytes),                                                              \
      emulate::launch_of(2, dim3((unsigned)(blocks)), dim3(threads), kernel)(__VA_ARGS__))
 #define SHARED_WORDS(name) uint32_t *name = emulate::at().shared
+
+template <class T> T gpu_load(const T *p)
+{
+    emulate::at().moved += sizeof *p;
+    return *p;
+}
+template <class T> void gpu_store(T *p, T value)
+{
+    emulate::at().moved += sizeof *p;
+    *p = value;
+}
+
+static inline void sincospi(double x, double *sine, double *cosine)
+{
+    *sine = sin(M_PI * x);
+    *cosine = cos(M_PI * x);
+}
 
 static inline void __syncthreads() { emulate::wait(emulate::AT_BLOCK); }
 

@@ -136,7 +136,7 @@ function gpu.run(o, measure)
   for _, name in ipairs(gpu.measured) do
     local own = {}
     for key, value in pairs(o) do own[key] = value end
-    own.backends = name ~= "ops" and { "fft", "matrix", "auto" } or nil
+    own.backends = name ~= "ops" and { "fft", "rac", "matrix", "auto" } or nil
     if o.deadline and o.deadline - core.sys.now() < LEAST then
       o.say("bench %s: not measured: no time is left", name)
       o.record { step = name, state = "no time" }

@@ -108,7 +108,7 @@ t.test("bench gpu writes a line for each check and measurement", function()
     table.sort(names)
     t.eq(names, { "a/quick", "verify", "verify bf16", "verify tf32" })
     t.eq(benches, { "tno", "lm", "ops" }) -- the most valuable first
-    for _, by in ipairs { "fft", "matrix", "auto" } do
+    for _, by in ipairs { "fft", "rac", "matrix", "auto" } do
       t.ok(measured["tno " .. by] and measured["lm " .. by], by .. ":\n" .. text)
     end
   end)

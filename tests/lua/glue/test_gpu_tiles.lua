@@ -7,71 +7,6 @@ local t = require "harness"
 
 local gpu = require "gpu"
 
--- Prints, for each "n d b causal" in arg[2], the largest error of y, dx and dcoef relative to the
--- largest number, and whether a second pass gives the same bits; long ones have only one pass.
-local SCRIPT = [[
-local core = require "toeplab.core"
-core.precision(arg[1])
-
-local function apply(backend, case, coef, x, dy)
-  local o = core.tno(backend, case.n, case.d, case.causal)
-  coef, x = coef:clone():require_grad(), x:clone():require_grad()
-  local y = o:apply(coef, {}, x)
-  local list = { y:reshape(-1):totable() }
-  y:backward(dy)
-  list[2], list[3] = x:grad():reshape(-1):totable(), coef:grad():reshape(-1):totable()
-  return list
-end
-
-local function compare(got, want)
-  local worst, largest = 0, 1e-30
-  for i, v in ipairs(want) do
-    local off = math.abs(got[i] - v)
-    worst = off ~= off and math.huge or math.max(worst, off)
-    largest = math.max(largest, math.abs(v))
-  end
-  return worst / largest
-end
-
-for n, d, b, causal in arg[2]:gmatch "(%d+) (%d+) (%d+) (%d)" do
-  local case = { n = n // 1 | 0, d = d // 1 | 0, b = b // 1 | 0, causal = causal == "1" }
-  local s = core.stream(n * 100 + b, "case")
-  local function normal(...) return s:normal(core.zeros(...), 0, 1) end
-  local coef = normal(case.causal and case.n or 2 * case.n - 1, case.d)
-  local x, dy = normal(case.b, case.n, case.d), normal(case.b, case.n, case.d)
-  local want = apply("naive", case, coef, x, dy)
-  local got = apply("matrix", case, coef, x, dy)
-  local again = case.n < 70 and apply("matrix", case, coef, x, dy) or got
-  local same = compare(got[1], again[1]) + compare(got[2], again[2]) + compare(got[3], again[3])
-  print(("%s %s %s %s %.3g %.3g %.3g %s"):format(n, d, b, causal, compare(got[1], want[1]),
-    compare(got[2], want[2]), compare(got[3], want[3]), same == 0))
-end
-]]
-
--- Compares cases {n, d, b, causal}, both causal and not unless they say which, in a precision. With
--- kib the emulated GPU has that much shared memory for a block.
-local function compare(precision, cases, tolerance, kib)
-  local list, path = {}, os.tmpname()
-  for _, case in ipairs(cases) do
-    local n, d, b, causal = table.unpack(case)
-    for c = causal or 0, causal or 1 do list[#list + 1] = ("%d %d %d %d"):format(n, d, b, c) end
-  end
-  assert(core.sys.write_file(path, SCRIPT))
-  local out = t.shell(("%s TOEPLAB_DEVICE=%s %s --threads 2 lua %s %s %s 2>&1"):format(
-    kib and "EMULATE_SHARED_KIB=" .. kib or "", shell.quote(gpu.name),
-    shell.quote(core.sys.executable()), shell.quote(path), precision,
-    shell.quote(table.concat(list, ","))))
-  os.remove(path)
-  local count = 0
-  for what, y, dx, dcoef, same in out:gmatch "(%d+ %d+ %d+ %d) (%S+) (%S+) (%S+) (%l+)\n" do
-    local worst = math.max(tonumber(y), tonumber(dx), tonumber(dcoef))
-    t.ok(worst <= tolerance, ("n d b causal %s: y %s dx %s dcoef %s"):format(what, y, dx, dcoef))
-    t.eq(same, "true")
-    count = count + 1
-  end
-  t.ok(count == #list, out:sub(-300))
-end
-
 -- Each length beside a power of two, where tiles, chunks and blocks of rows end. The emulation
 -- takes seconds for a long one, so those are not tested in each way.
 local lengths = {}
@@ -90,15 +25,16 @@ for b = 1, 33, 2 do shapes[#shapes + 1] = { 1 + b * 7 % 40, 1 + b * 5 % 18, b, b
 
 for precision, tolerance in pairs { float32 = 1e-5, tf32 = 3e-5, bf16 = 1e-2 } do
   t.test("lengths up to 4,096 in " .. precision, function()
-    compare(precision, lengths, tolerance)
-    compare(precision, long[precision], tolerance)
+    gpu.compare("matrix", precision, lengths, tolerance)
+    gpu.compare("matrix", precision, long[precision], tolerance)
   end)
   t.test("batches and channels in " .. precision, function()
-    compare(precision, shapes, tolerance)
+    gpu.compare("matrix", precision, shapes, tolerance)
   end)
   if gpu.emulated then
     t.test("the shared memory of capability 8.6 and 8.9 is enough in " .. precision, function()
-      compare(precision, { { 70, 9, 17 }, { 130, 3, 2 } }, tolerance, 99)
+      gpu.compare("matrix", precision, { { 70, 9, 17 }, { 130, 3, 2 } }, tolerance,
+        "EMULATE_SHARED_KIB=99")
     end)
   end
 end
@@ -119,23 +55,22 @@ local function chosen(folder, lengths, settings)
   return out, select(2, text:gsub("\n", "\n")), text:match "^[^\n]*"
 end
 
-t.test("near the length of its form auto measures a GPU once, and believes the file", function()
+t.test("at the lengths of its forms auto measures a GPU once, and believes the file", function()
   if not gpu.emulated then t.skip "the emulated GPU is measured only on request" end
   t.in_folder(function(folder)
-    local out, count, line = chosen(folder, "200 512 3000")
-    local usual = out:match "^matrix\nmatrix\n(%w+)\n$"
-    t.eq({ usual ~= nil, count }, { true, 0 })
+    t.eq({ chosen(folder, "16 512 513 3000 16384 16385") },
+      { "matrix\nmatrix\nrac\nrac\nrac\nfft\n", 0, "" })
     local small = "D=20 EMULATE_MEASURE=1 EMULATE_MIB=1" -- the form decides where nothing fits
     t.eq({ chosen(folder, "200", small) }, { "matrix\n", 0, "" })
-    out, count, line = chosen(folder, "100 200 3000", "EMULATE_MEASURE=1")
+    local text, lines, line = chosen(folder, "100 200 16385", "EMULATE_MEASURE=1")
     local begin, name = line:match "^(.*emulated card, .* precision 0 200 2 1 )(%w+)$"
-    t.eq({ out, count }, { ("matrix\n%s\n%s\n"):format(name, usual), 1 })
-    for word, lines in pairs { matrix = 1, [usual] = 1, naive = 2 } do -- naive is no candidate
+    t.eq({ text, lines }, { ("matrix\n%s\nfft\n"):format(name), 1 })
+    for word, count in pairs { matrix = 1, fft = 1, rac = 1, naive = 2 } do -- not a candidate
       t.write(folder .. "/backends.chosen", begin .. word .. "\n")
-      out, count = chosen(folder, "200", "EMULATE_MEASURE=1")
-      t.eq(count, lines)
-      t.ok(out == word .. "\n" or word == "naive" and (out == "matrix\n" or out == usual .. "\n"),
-        out)
+      text, lines = chosen(folder, "200", "EMULATE_MEASURE=1")
+      t.eq(lines, count)
+      t.ok(text == word .. "\n" or word == "naive" and ("matrix fft rac"):find(text:sub(1, -2)),
+        text)
     end
   end)
 end)
