@@ -117,6 +117,7 @@ typedef struct tl_kernel_time {
     const char *name;
     int64_t calls;
     double seconds; /* from launch to finish, excluding the kernels that it calls */
+    double bytes;   /* of its inputs and outputs, the least that it can move */
 } tl_kernel_time;
 
 /* Reports kernel i, even if it never ran. Returns 0 and writes nothing if there is no kernel i, or

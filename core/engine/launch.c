@@ -52,7 +52,7 @@ static tl_status check_places(tl_ctx *ctx, tl_device device, tl_op op, const pla
 
 struct tl_profile {
     int64_t calls[TL_OPS];
-    double  seconds[TL_OPS];
+    double  seconds[TL_OPS], bytes[TL_OPS];
     double  inner; /* seconds of the kernels called by the running one */
 };
 
@@ -86,8 +86,15 @@ int tl_profile_kernel(const tl_ctx *ctx, int i, tl_kernel_time *out_time)
 {
     if (!ctx->profile || i < 0 || i >= TL_OPS) return 0;
     *out_time = (tl_kernel_time){operators[i].name, ctx->profile->calls[i],
-                                 ctx->profile->seconds[i]};
+                                 ctx->profile->seconds[i], ctx->profile->bytes[i]};
     return 1;
+}
+
+static double bytes_of(tl_tensor *const *list)
+{
+    double bytes = 0;
+    for (int i = 0; i < TL_ARGS; i++) bytes += list[i] ? 4.0 * (double)list[i]->len : 0;
+    return bytes;
 }
 
 /* Runs and times a kernel. */
@@ -103,6 +110,7 @@ static tl_status run_timed(tl_ctx *ctx, tl_op op, tl_kernel kernel, const tl_arg
     elapsed = tl_seconds() - start;
     p->calls[op]++;
     p->seconds[op] += elapsed - p->inner;
+    p->bytes[op] += bytes_of(a->list.in) + bytes_of(a->list.out);
     p->inner = outside + elapsed;
     return st;
 }

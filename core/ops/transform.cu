@@ -84,7 +84,7 @@ static tl_status transform_gpu_find(tl_ctx *ctx, tl_transform_kind kind, int n, 
     if (s) {
         *at = s->next;
     } else {
-        if (c->capture)
+        if (c->capture) /* a pass has run before its capture, else train/graphs.lua warns */
             return tl_fail(ctx, TL_EDEVICE, "cuda: a graph cannot plan a Fourier transform of a "
                            "new size");
         if (count >= CACHED && oldest) drop(oldest);

@@ -41,7 +41,8 @@ static int profile_start(lua_State *L)
     return 0;
 }
 
-/* Ends the profile and returns {{name=, calls=, seconds=}, ..}, the kernels that were called. */
+/* Ends the profile and returns {{name=, calls=, seconds=, bytes=}, ..}, the kernels that were
+** called. */
 static int profile_stop(lua_State *L)
 {
     tl_kernel_time t;
@@ -49,12 +50,14 @@ static int profile_stop(lua_State *L)
     lua_newtable(L);
     for (int i = 0; tl_profile_kernel(glue_ctx(L), i, &t); i++) {
         if (t.calls == 0) continue;
-        lua_createtable(L, 0, 3);
+        lua_createtable(L, 0, 4);
         lua_pushstring(L, t.name);
         lua_setfield(L, -2, "name");
         set_integer(L, "calls", t.calls);
         lua_pushnumber(L, t.seconds);
         lua_setfield(L, -2, "seconds");
+        lua_pushnumber(L, t.bytes);
+        lua_setfield(L, -2, "bytes");
         lua_rawseti(L, -2, ++n);
     }
     tl_profile_stop(glue_ctx(L));

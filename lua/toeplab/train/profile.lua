@@ -24,9 +24,10 @@ end
 
 -- Calls fn(...) and times each kernel of the engine. On a GPU it synchronises after each kernel,
 -- and uses no CUDA graphs, whose kernels cannot be timed one by one. Returns {seconds=, kernels =
--- {{name=, calls=, seconds=}, ..} with the longest first, other = the seconds outside of kernels
--- (Lua, allocation, the tape), device = the name of the device, system = the number of allocations
--- from the system}. An error in fn is raised again; it is an error if fn itself calls profile.
+-- {{name=, calls=, seconds=, bytes= (of its inputs and outputs, the least that it can move)}, ..}
+-- with the longest first, other = the seconds outside of kernels (Lua, allocation, the tape),
+-- device = the name of the device, system = the number of allocations from the system}. An error in
+-- fn is raised again; it is an error if fn itself calls profile.
 local function profile(fn, ...)
   core.profile_start()
   local before, start = core.memory().system, core.sys.clock()

@@ -490,4 +490,11 @@ t.test("refuses invalid options, with the valid ones", function()
   end
 end)
 
+t.test("step_bytes predicts a step from the bytes of its operators", function()
+  local run = shell.line { core.sys.executable(), "lua", t.root .. "benches/step_bytes.lua" }
+  local out = t.shell(run .. " 4 8 8 1 32 2>&1") -- 43 passes over x [4,8,24] by fft
+  t.holds(out, "4 sequences of 8, 1 layers of width 8", ("| %.3g |"):format(43 * 4 * 768 / 1e9))
+  t.holds(t.shell(run .. " x 2>&1"), '"x" is not a whole number above 0')
+end)
+
 t.done()

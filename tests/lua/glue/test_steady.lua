@@ -123,6 +123,12 @@ t.test("a profile names the kernels of a step", function()
   t.ok(tostring(p):find "\ntno +2 " or tostring(p):find "^tno +2 ", tostring(p))
 end)
 
+t.test("a profile counts the bytes of inputs and outputs", function()
+  local a, b = tl.ones(2, 3), tl.ones(3, 4)
+  local k = tl.profile(function() return tl.matmul(a, b) end).kernels[1]
+  t.eq({ k.name, k.bytes }, { "matmul", 4.0 * (6 + 12 + 8) })
+end)
+
 t.test("a profile ends also with an error, and can be had again", function()
   t.raises(tl.profile, "broken", function() error "broken" end)
   local p = tl.profile(function() return tl.zeros(3) + 1 end)
