@@ -55,11 +55,12 @@ local function test_files(tests, quick)
   return quick and { list[1] } or list
 end
 
--- What runs under compute-sanitizer, the most valuable first. The kernels of gpu_tiles exchange the
--- most through shared memory; these of its tests are small.
+-- What runs under compute-sanitizer, the most valuable first. The kernels of gpu_tiles and gpu_rac
+-- exchange the most through shared memory; these of their tests are small.
 local SMALL = "batches and channels"
 local sanitized = { { "glue/core_ops", "memcheck" }, { "glue/gpu_tiles", "racecheck", SMALL },
-  { "glue/core_ops", "initcheck" }, { "glue/gpu_tiles", "synccheck", SMALL } }
+  { "glue/gpu_rac", "racecheck", SMALL }, { "glue/core_ops", "initcheck" },
+  { "glue/gpu_tiles", "synccheck", SMALL } }
 
 -- Adds the checks under compute-sanitizer, if that is installed.
 local function add_sanitized(list, o, device)

@@ -32,7 +32,7 @@ t.test("bench gpu starts the tests where ctest does, whatever the user's folder"
     "an installation does not contain them; set TOEPLAB_TESTS to the tests folder")
 end)
 
-t.test("a GPU runs all tests of kernels, then four tools of compute-sanitizer", function()
+t.test("a GPU runs all tests of kernels, then the tools of compute-sanitizer", function()
   t.in_folder(function(folder)
     t.shell(("mkdir -p '%s/lua/glue' && cp %stests/reference.h5 '%s'"):format(folder, t.root,
       folder))
@@ -58,6 +58,8 @@ t.test("a GPU runs all tests of kernels, then four tools of compute-sanitizer", 
       "memcheck glue/core_ops device compute-sanitizer --tool memcheck " .. options .. ops,
       "racecheck glue/gpu_tiles gpu compute-sanitizer --tool racecheck " .. options .. tiles
         .. " batches and channels",
+      "racecheck glue/gpu_rac gpu compute-sanitizer --tool racecheck " .. options
+        .. "glue/test_gpu_rac.lua batches and channels",
       "initcheck glue/core_ops device compute-sanitizer --tool initcheck " .. options .. ops,
       "synccheck glue/gpu_tiles gpu compute-sanitizer --tool synccheck " .. options .. tiles
         .. " batches and channels" })

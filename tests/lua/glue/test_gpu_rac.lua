@@ -18,6 +18,7 @@ for power = 1, 10 do
 end
 local shapes = {}
 for b = 1, 33, 2 do shapes[#shapes + 1] = { 1 + b * 7 % 90, 1 + b * 5 % 37, b } end
+shapes[#shapes + 1] = { 600, 9, 3, 0 } -- several warps
 
 t.test("lengths up to 16,384", function()
   gpu.compare("rac", "float32", lengths, TOLERANCE)
