@@ -104,7 +104,7 @@ static void sines_and_cosines(void)
                 worst = worse(worst, off(tl_tensor_cf32(tl_grad(x))[i], slope));
             }
             CHECK_NEAR(worst, 0.5, 0.07);
-            CHECK(!signbit(tl_tensor_cf32(y)[0]) && (signbit(tl_tensor_cf32(y)[1]) != 0) == !cosine);
+            CHECK((signbit(tl_tensor_cf32(y)[1]) != 0) == !cosine);
             tl_tensor_free(y);
             CHECK_STATUS(tl_tensor_fill(tl_grad(x), 0), TL_OK);
         }
