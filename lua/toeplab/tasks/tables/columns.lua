@@ -49,7 +49,7 @@ end
 local function each(task, name, o, separator, fn)
   local from = source.naming(option_of(task, name, o), source.find, name)
   recorded.check(name, from.hash, task .. " " .. name)
-  if not from.whole or from.folder then errors.usage("%s: %s is not a file", task, name) end
+  if not from.whole or from.several then errors.usage("%s: %s is not a file", task, name) end
   local text = source.text(from.whole):gsub("\r\n", "\n")
   local shown = columns.shown(name)
   local at, line = 1, 1
