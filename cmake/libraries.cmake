@@ -33,7 +33,9 @@ foreach(name core lab)
     SOVERSION ${PROJECT_VERSION_MAJOR} LINK_DEPENDS ${symbols})
   target_include_directories(toeplab-${name} PUBLIC $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/core>
     $<INSTALL_INTERFACE:include/toeplab>)
-  target_link_options(toeplab-${name} PRIVATE -Wl,--version-script=${symbols})
+  # A library calls its own functions, also where the program has one of the same name.
+  target_link_options(toeplab-${name} PRIVATE -Wl,--version-script=${symbols}
+    -Wl,-Bsymbolic-functions)
 endforeach()
 target_link_libraries(toeplab-core PRIVATE engine-objects)
 target_link_libraries(toeplab-lab PUBLIC toeplab-core PRIVATE lab-objects)

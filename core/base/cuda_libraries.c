@@ -1,5 +1,5 @@
 /* cuda_libraries.c - finds CUDA's libraries where the loader does not look: beside PyTorch, whose
-** packages bring them, and in toolkits. A library that is loaded serves later objects that link its
+** packages hold them, and in toolkits. A library that is loaded serves later objects that link its
 ** name, wherever it came from. */
 #include <dlfcn.h>
 #include <glob.h>

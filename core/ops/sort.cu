@@ -157,7 +157,7 @@ static __global__ void order_each(const int32_t *from, int64_t n, int32_t *order
     }
 }
 
-/* The next sort brings the first k in order to the front, in the order of their positions. */
+/* The next sort moves the first k in order to the front, in the order of their positions. */
 static __global__ void flag_each(const int32_t *order, int64_t n, int64_t k, uint32_t *to_keys,
                                  int32_t *to_order, int64_t total)
 {

@@ -167,12 +167,12 @@ else
 fi
 
 # The example of docs/c-api.md must compile without warnings, and print what the page shows.
-compiles() {
+compiles() { # PROGRAM
     PKG_CONFIG_PATH="$prefix/lib/pkgconfig" pkg-config --cflags --libs toeplab >flags &&
-        eval "$cc -std=c11 -Wall -Wextra -Wpedantic -Werror example.c $(cat flags) \
-            '-Wl,-rpath,$prefix/lib' -o example"
+        eval "$cc -std=c11 -Wall -Wextra -Wpedantic -Werror $1.c $(cat flags) \
+            '-Wl,-rpath,$prefix/lib' -o $1"
 }
-check "a C program compiles with pkg-config's flags" compiles
+check "a C program compiles with pkg-config's flags" compiles example
 prints() {
     ./example >printed && sed -n '/^    backend rac/,/^$/s/^    \(.\)/\1/p' c-api.md >shown &&
         test -s shown && diff shown printed
@@ -180,6 +180,30 @@ prints() {
 check "and prints what its page shows" prints
 alone() { ! ldd example | grep -E 'hdf5|sqlite|pcre2|toeplab-lab'; }
 check "and needs the engine alone" alone
+# Names that no public header has are the program's, if it likes them.
+cat >names.c <<'END'
+#include <stdio.h>
+#include <toeplab.h>
+int called;
+int tl_new(void) { return called = 1; }
+int tl_alloc(void) { return called = 1; }
+int tl_finish(void) { return called = 1; }
+int main(void)
+{
+    tl_ctx       *ctx = NULL;
+    tl_tensor    *x = NULL, *y = NULL;
+    const int64_t n = 3;
+    if (tl_ctx_new(1, &ctx) != TL_OK || tl_tensor_new(ctx, TL_F32, 1, &n, &x) != TL_OK ||
+        tl_tensor_fill(x, 1) != TL_OK || tl_unary(TL_UNARY_exp, x, &y) != TL_OK || called)
+        return 1;
+    tl_tensor_free(y);
+    tl_tensor_free(x);
+    tl_ctx_free(ctx);
+    return tl_new() + tl_alloc() + tl_finish() != 3;
+}
+END
+own_names() { compiles names && ./names; }
+check "a program's own functions may have the names of the library's private ones" own_names
 found() { # in a folder of its own, by CMake
     mkdir found && cp example.c signal.c found && cat >found/CMakeLists.txt <<'END'
 cmake_minimum_required(VERSION 3.22)

@@ -1,4 +1,4 @@
-/* nccl.c - moves tensors between GPUs by NCCL, one rank a GPU. The transport brings the ranks
+/* nccl.c - moves tensors between GPUs by NCCL, one rank a GPU. The transport moves the ranks
 ** together: it carries the id by which NCCL makes a communicator. */
 #include <stdlib.h>
 #ifdef TL_EMULATE
