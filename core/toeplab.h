@@ -179,9 +179,10 @@ TL_API void tl_tensor_free(tl_tensor *t);
 /* Begins a scope, inside those that are open, and returns its number. Ending it frees, as by
 ** tl_tensor_free, each tensor that a function has returned since and that the caller has not freed
 ** already; scopes inside it that are still open end, too. So what the tape needs, an owner by
-** tl_tensor_retain and the gradients of leaves stay, as do objects that are not tensors. The
-** backward function of a tl_func begins outside of all scopes, and what it leaves open ends with
-** it. tl_ctx_free ends all scopes. */
+** tl_tensor_retain and the gradients of leaves stay, as do objects that are not tensors. References
+** are counted, not told apart: after a tl_tensor_retain and a tl_tensor_free the scope frees t as
+** before, so use tl_scope_keep to hand t on. The backward function of a tl_func begins outside of
+** all scopes, and what it leaves open ends with it. tl_ctx_free ends all scopes. */
 TL_API int tl_scope_begin(tl_ctx *ctx);
 TL_API void tl_scope_end(tl_ctx *ctx, int scope);
 /* Moves t from the innermost scope to the scope around it, or to the caller if there is none, and
@@ -240,7 +241,8 @@ TL_API tl_status tl_backward(tl_ctx *ctx, tl_tensor *loss);
 TL_API tl_status tl_backward_from(tl_ctx *ctx, tl_tensor *y, tl_tensor *dy);
 /* Like tl_backward_from, for the backward of a tl_func that records operators on tensors of the
 ** pass around it, and continues that pass: in tl_gradients, it adds only the gradients that this
-** computes. Takes over dy, also after a failure, from the pass too if dy is one of dys. */
+** computes. Takes over dy, also after a failure. If dy is one of dys, it takes over the pass's
+** reference as well, so the caller needs one of his own, by tl_tensor_retain. */
 TL_API tl_status tl_backward_within(tl_ctx *ctx, tl_tensor *y, tl_tensor *dy);
 /* Computes the gradients of loss by tensors xs, leaves or recorded results, without touching the
 ** gradient of any leaf, and consumes the tape like tl_backward. The gradient is 0 where loss does
@@ -666,7 +668,8 @@ TL_API tl_status tl_tno_apply(tl_tno *tno, tl_tensor *coef, tl_tensor *const *pa
                               tl_tensor **out_y);
 /* Does the same for several calls in which coef and params do not change. *cache is the cache of
 ** what the backend computes from them: NULL before the first call and then owned by the caller, who
-** may pass coef as NULL from the second call on. It stays NULL if the backend caches nothing.
+** may pass coef as NULL from the second call on. It stays NULL if the backend caches nothing. Made
+** in a scope, it ends with that, like a result: see tl_scope_keep.
 ** TL_EINVAL, also: a view is given that does not begin at a multiple of 64 bytes. */
 TL_API tl_status tl_tno_apply_cached(tl_tno *tno, tl_tensor *coef, tl_tensor *const *params,
                                      tl_tensor *x, tl_tensor **cache, tl_tensor **out_y);

@@ -81,6 +81,18 @@ static unsigned written(const func *f)
     return sum;
 }
 
+/* Takes over a reference for each of dxs. The one that a scope would free may be among them: then
+** the tensor leaves its scope. It stays if the program has one more, as by tl_tensor_retain. */
+static void take_over(tl_tensor *const *dxs, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (dxs[i]) dxs[i]->held++;
+    for (int i = 0; i < count; i++)
+        if (dxs[i] && dxs[i]->refs <= dxs[i]->tape_refs + dxs[i]->held) tl_scope_leave(dxs[i]);
+    for (int i = 0; i < count; i++)
+        if (dxs[i]) dxs[i]->held--;
+}
+
 /* Calls the program's backward function, which may record operators and go backward through them:
 ** the tape below the present length is not theirs. */
 static tl_status call_backward(tl_ctx *ctx, func *f, tl_tensor **dxs)
@@ -94,8 +106,7 @@ static tl_status call_backward(tl_ctx *ctx, func *f, tl_tensor **dxs)
     ctx->func = f;
     ctx->choice = 0;
     tl_status st = f->of.backward(f->of.user, f->dys, dxs);
-    for (int i = 0; i < f->inputs; i++)
-        if (dxs[i]) tl_scope_leave(dxs[i]);
+    take_over(dxs, f->inputs);
     tl_scope_end(ctx, ctx->scope_base + 1);
     if (st == TL_OK && written(f) != f->written) /* other nodes may share its storage */
         st = tl_fail(ctx, TL_EINVAL, "%s: backward changed a gradient in place that it was given",

@@ -211,6 +211,54 @@ static void run_cubed(int fails)
 static void function(void) { run_cubed(0); }
 static void failing_function(void) { run_cubed(1); }
 
+/* A function of two inputs. Its backward returns one tensor as both gradients, or for the first. */
+typedef struct handed {
+    tl_tensor *g; /* of the scope around the pass; NULL: of a scope within, or what backward got */
+    int        inner, both, retained;
+} handed;
+
+static tl_status handed_backward(void *user, tl_tensor *const *dys, tl_tensor **out_dxs)
+{
+    const handed *h = user;
+    tl_tensor    *g = h->g;
+    if (h->inner) {
+        (void)tl_scope_begin(ctx);
+        g = uniforms(ctx, 1, (int64_t[]){4}, 1, 2, 9);
+    }
+    out_dxs[0] = g && !h->retained ? g : tl_tensor_retain(g ? g : dys[0]);
+    if (h->both) out_dxs[1] = tl_tensor_retain(out_dxs[0]);
+    return TL_OK;
+}
+
+static void handed_release(void *user) { (void)user; }
+
+static void run_handed(handed h)
+{
+    tl_func    of = {"handed", handed_backward, handed_release, &h};
+    tl_tensor *dy = uniforms(ctx, 1, (int64_t[]){4}, 1, 2, 5), *y = NULL;
+    tl_tensor *inputs[] = {w, leaf(1, (int64_t[]){4})};
+    CHECK_STATUS(tl_record_func(ctx, &of, inputs, 2, NULL, 0, &inputs[1], 1, &y), TL_OK);
+    CHECK_STATUS(tl_backward_from(ctx, y, dy), TL_OK);
+    CHECK(!tl_grad(inputs[1]) == !h.both);
+    CHECK(tl_tensor_cf32(dy)[0] > 0);
+    if (h.retained && h.g) CHECK(tl_tensor_cf32(h.g)[0] == 0);
+}
+
+static void handed_on(void)
+{
+    for (int both = 0; both < 2; both++) {
+        tl_tensor *given = zeros(ctx, 1, (int64_t[]){4});
+        tl_tensor *retained = zeros(ctx, 1, (int64_t[]){4});
+        run_handed((handed){.both = both});
+        run_handed((handed){.g = given, .both = both});
+        run_handed((handed){.g = retained, .both = both, .retained = 1});
+        run_handed((handed){.inner = 1, .both = both});
+        run_handed((handed){.inner = 1, .both = both, .retained = 1});
+        CHECK_STATUS(tl_set_grad(w, NULL), TL_OK);
+        run_handed((handed){.g = zeros(ctx, 1, (int64_t[]){4}), .both = both});
+    }
+}
+
 /* ---- The table ------------------------------------------------------------------------------- */
 
 static const struct scope_case {
@@ -233,6 +281,7 @@ static const struct scope_case {
     {"the state of a recurrence stays", state, 0, 0},
     {"a function of the program", function, 1, 1},
     {"a function of the program that fails", failing_function, 0, 0},
+    {"gradients that a function returns", handed_on, 1, 1},
     {0},
 };
 
