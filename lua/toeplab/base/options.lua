@@ -6,7 +6,8 @@
 --   a type name, e.g. "int"    the option is required
 --   options.field{...}         all details, see below
 -- or is a list of {name, default | type | field, help}, which fixes the order in which options are
--- shown. An integer is accepted as a number, but not the reverse.
+-- shown. Such a list may have a function check(who, resolved, given), which raises an error if the
+-- options do not fit each other. An integer is accepted as a number, but not the reverse.
 
 local overlay = require "toeplab.base.overlay"
 local sorted_keys = require "toeplab.base.sorted_keys"
@@ -76,6 +77,7 @@ function options.set(spec)
     set.order[#set.order + 1] = name
   end
   if #spec > 0 then
+    set.check = spec.check
     for _, entry in ipairs(spec) do add(entry[1], entry[2], entry[3]) end
   else
     for _, name in ipairs(sorted_keys(spec)) do add(name, spec[name]) end
@@ -235,7 +237,9 @@ function options.check(who, spec, given, over)
         field.type == "any" and field.help or wanted(field)), 0)
     end
   end
-  return seal(who, set, resolved)
+  seal(who, set, resolved)
+  if set.check then set.check(who, resolved, given) end
+  return resolved
 end
 
 -- Returns a read-only configuration that several parts share, such as a model, its optimiser and
