@@ -301,8 +301,8 @@ local function constant(text)
   if ok then return value end
 end
 
--- Parses text by the field's types: "3" is 3 for "int" and "3" for "string"; a table is a Lua
--- table.
+-- Parses text by the field's types: "3" is 3 for "int" and "3" for "string"; a table is a Lua table,
+-- or a list of numbers, "8,16" or "[8,16]", as in the words of a run.
 local function value(field, text)
   for kind in field.type:gmatch "[^|]+" do
     local v = nil
@@ -310,6 +310,8 @@ local function value(field, text)
     elseif kind == "number" then v = tonumber(text)
     elseif kind == "boolean" then v = ({ ["true"] = true, ["false"] = false })[text]
     elseif kind == "table" and text:find "^%s*{" then v = constant(text)
+    elseif kind == "table" and text:find "^%[?[%d.,eE+-]+%]?$" then
+      v = constant("{" .. text:gsub("[%[%]]", "") .. "}")
     elseif kind == "string" then v = text
     end
     if v ~= nil then return v end
