@@ -301,7 +301,7 @@ local function constant(text)
   if ok then return value end
 end
 
--- Parses text by the field's types: "3" is 3 for "int" and "3" for "string"; a table is a Lua table,
+-- Parses text by the field's types: "3" is 3 for "int" and "3" for "string"; a table is one in Lua,
 -- or a list of numbers, "8,16" or "[8,16]", as in the words of a run.
 local function value(field, text)
   for kind in field.type:gmatch "[^|]+" do
