@@ -130,7 +130,8 @@ tl.optim.adam|^        betas: Decay rates of the two moments[.] (default {0.9, 0
 tl.nn.GTU|^        x \[b,n,dim\] -> \[b,n,dim\]: the gated Toeplitz unit
 GTU|^        causal: Position i sees only j <= i[.] (default true; boolean)$
 END
-refuse "help on a function that is not there" 2 "unknown verb or topic 'tl.nosuch'" "$toeplab" help tl.nosuch
+refuse "help on a function that is not there" 2 "the library has no 'tl.nosuch'$" "$toeplab" help tl.nosuch
+refuse "help on a misspelt function" 2 "no 'tl.einsm'; did you mean 'tl.einsum'" "$toeplab" help tl.einsm
 expect "help on a word of the manual" 0 "^guide[.]md: " "$toeplab" help rate
 check "... suggests no verb" sh -c "! grep -q 'Did you mean' '$top/out'"
 refuse "help on an unknown word" 2 "unknown verb or topic 'xyzzy'" "$toeplab" help xyzzy

@@ -6,7 +6,8 @@
 --   a type name, e.g. "int"    the option is required
 --   options.field{...}         all details, see below
 -- or is a list of {name, default | type | field, help}, which fixes the order in which options are
--- shown. An integer is accepted as a number, but not the reverse.
+-- shown. Such a list may have a function check(who, resolved, given), which raises an error if the
+-- options do not fit each other. An integer is accepted as a number, but not the reverse.
 
 local overlay = require "toeplab.base.overlay"
 local sorted_keys = require "toeplab.base.sorted_keys"
@@ -76,6 +77,7 @@ function options.set(spec)
     set.order[#set.order + 1] = name
   end
   if #spec > 0 then
+    set.check = spec.check
     for _, entry in ipairs(spec) do add(entry[1], entry[2], entry[3]) end
   else
     for _, name in ipairs(sorted_keys(spec)) do add(name, spec[name]) end
@@ -235,7 +237,9 @@ function options.check(who, spec, given, over)
         field.type == "any" and field.help or wanted(field)), 0)
     end
   end
-  return seal(who, set, resolved)
+  seal(who, set, resolved)
+  if set.check then set.check(who, resolved, given) end
+  return resolved
 end
 
 -- Returns a read-only configuration that several parts share, such as a model, its optimiser and
@@ -297,8 +301,8 @@ local function constant(text)
   if ok then return value end
 end
 
--- Parses text by the field's types: "3" is 3 for "int" and "3" for "string"; a table is a Lua
--- table.
+-- Parses text by the field's types: "3" is 3 for "int" and "3" for "string"; a table is one in Lua,
+-- or a list of numbers, "8,16" or "[8,16]", as in the words of a run.
 local function value(field, text)
   for kind in field.type:gmatch "[^|]+" do
     local v = nil
@@ -306,6 +310,8 @@ local function value(field, text)
     elseif kind == "number" then v = tonumber(text)
     elseif kind == "boolean" then v = ({ ["true"] = true, ["false"] = false })[text]
     elseif kind == "table" and text:find "^%s*{" then v = constant(text)
+    elseif kind == "table" and text:find "^%[?[%d.,eE+-]+%]?$" then
+      v = constant("{" .. text:gsub("[%[%]]", "") .. "}")
     elseif kind == "string" then v = text
     end
     if v ~= nil then return v end

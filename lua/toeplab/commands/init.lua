@@ -183,7 +183,7 @@ local function show_help(topic)
       if near then print(("Did you mean '%s'?"):format(near)) end
       return errors.DONE
     end
-    if topic:find "%s" then errors.usage("help: %s", why) end
+    if topic:find "%s" or topic:find "^tl%." then errors.usage("help: %s", why) end
     local verb = find(topic, topics)
     local command = commands.of(topic)
     print(command and help_of(command) or shell.named("toeplab %s\n\n%s"):format(topic, verb[2]))

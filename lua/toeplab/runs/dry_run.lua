@@ -224,16 +224,14 @@ function dry_run.call(exp, values, open, until_when)
     steps = function(_, _, model, opt) stop(model, opt and 8 or 0) end }
   local function measures() error("its function measures, and trains no model", 0) end
   setmetatable(handle, { __index = acts })
-  local list = {
-    { optim, "adam", function(model, given)
-      options.check("optim.adam", optim.specs.adam, given)
-      stop(model, 8)
-    end },
-    { optim, "sgd", function(model, given)
-      local momentum = options.check("optim.sgd", optim.specs.sgd, given).momentum
-      stop(model, momentum > 0 and 4 or 0)
-    end },
-  }
+  local list = {}
+  for name, spec in pairs(optim.specs) do
+    list[#list + 1] = { optim, name, function(model, given)
+      local o = options.check("optim." .. name, spec, given)
+      local moments = name ~= "sgd" and 2 or o.momentum > 0 and 1 or 0
+      stop(model, 4 * (moments + ((o.ema > 0 or o.swa_start > 0) and 1 or 0)))
+    end }
+  end
   for _, name in ipairs { "seconds", "bytes", "operator", "in_turns" } do
     list[#list + 1] = { cost, name, measures }
   end

@@ -19,10 +19,6 @@ local of_model = setmetatable({}, { __mode = "k" }) -- model -> its averages
 -- Both are as in torch.optim.swa_utils, with an update in place of an epoch.
 function average.new(model, params, o)
   if o.ema == 0 and o.swa_start == 0 then return nil end
-  if o.ema > 0 and o.swa_start > 0 then
-    error(("ema = %g and swa_start = %d: weights are averaged in one of these ways"):format(o.ema,
-      o.swa_start), 0)
-  end
   local self = setmetatable({ params = params, list = {}, opt = o }, Average)
   for i, p in ipairs(params) do
     local a = p:clone():require_grad()

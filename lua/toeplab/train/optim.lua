@@ -22,6 +22,47 @@ end
 
 local function below_one(x) return x < 1, ("= %g must be below 1"):format(x) end
 
+-- The options beside lr that schedules declare; each schedule takes some of them.
+local of_schedules = { "warmup", "warmup_init_lr", "steps", "end_lr", "power", "cooldown",
+  "plateau_factor", "plateau_patience" }
+
+-- Returns the set of the options that the schedule of this name takes; a function takes none.
+local function taken_by(name)
+  return type(name) == "string" and options.declared["tl.schedule." .. name].fields or {}
+end
+
+-- Raises if a table of options, which is neither shared with other parts nor resolved, has one that
+-- the schedule does not take.
+local function check_taken(who, given, name)
+  if not given or options.is_shared(given) or options.is_resolved(given) then return end
+  local takes, words = taken_by(name), "a schedule that is a function"
+  if type(name) == "string" then words = ("the schedule '%s'"):format(name) end
+  for _, option in ipairs { "lr", table.unpack(of_schedules) } do
+    if given[option] ~= nil and not takes[option] then
+      error(("%s: %s does not take %s"):format(who, words, option), 0)
+    end
+  end
+end
+
+local function schedule_of(o)
+  if type(o.schedule) == "function" then return o.schedule end
+  local given, takes = { lr = o.lr }, taken_by(o.schedule)
+  for _, name in ipairs(of_schedules) do given[name] = takes[name] and o[name] or nil end
+  if o.schedule == "inverse_sqrt" then given.warmup_init_lr = o.warmup_init_lr or 1e-7 end
+  return schedule[o.schedule](given)
+end
+
+-- Raises an error if the resolved options o of an optimiser do not fit each other, or the schedule
+-- does not take one of those given.
+local function check(who, o, given)
+  check_taken(who, given, o.schedule)
+  schedule_of(o)
+  if o.ema > 0 and o.swa_start > 0 then
+    error(("%s: option 'ema' = %g cannot be combined with swa_start = %d: both average the weights")
+      :format(who, o.ema, o.swa_start), 0)
+  end
+end
+
 -- Returns the options that every optimiser takes, followed by more.
 local function common(name, more)
   local spec = {
@@ -53,37 +94,8 @@ local function common(name, more)
     { "swa_start", field { default = 0, min = 0 },
       "the model is evaluated with the mean of its weights since this update; 0: none" },
   }
+  spec.check = check
   return options.declare("tl.optim." .. name)(table.move(more, 1, #more, #spec + 1, spec))
-end
-
--- The options beside lr that schedules declare; each schedule takes some of them.
-local of_schedules = { "warmup", "warmup_init_lr", "steps", "end_lr", "power", "cooldown",
-  "plateau_factor", "plateau_patience" }
-
--- Returns the set of the options that the schedule of this name takes; a function takes none.
-local function taken_by(name)
-  return type(name) == "string" and options.declared["tl.schedule." .. name].fields or {}
-end
-
--- Raises if a table of options, which is neither shared with other parts nor resolved, has one that
--- the schedule does not take.
-local function check_taken(who, given, name)
-  if not given or options.is_shared(given) or options.is_resolved(given) then return end
-  local takes, words = taken_by(name), "a schedule that is a function"
-  if type(name) == "string" then words = ("the schedule '%s'"):format(name) end
-  for _, option in ipairs { "lr", table.unpack(of_schedules) } do
-    if given[option] ~= nil and not takes[option] then
-      error(("%s: %s does not take %s"):format(who, words, option), 0)
-    end
-  end
-end
-
-local function schedule_of(o)
-  if type(o.schedule) == "function" then return o.schedule end
-  local given, takes = { lr = o.lr }, taken_by(o.schedule)
-  for _, name in ipairs(of_schedules) do given[name] = takes[name] and o[name] or nil end
-  if o.schedule == "inverse_sqrt" then given.warmup_init_lr = o.warmup_init_lr or 1e-7 end
-  return schedule[o.schedule](given)
 end
 
 local Optimizer = {}
@@ -290,7 +302,6 @@ local optim = { specs = { adam = adam_spec, sgd = sgd_spec, lamb = lamb_spec, mu
 -- of the checked options that returns the names of the moments.
 local function make(name, model, given, moments, update)
   local o = options.check("optim." .. name, optim.specs[name], given)
-  check_taken("optim." .. name, given, o.schedule)
   return optimizer(name, model, o, moments(o), update)
 end
 

@@ -130,15 +130,19 @@ local function refuse_key(exp, key)
 end
 
 -- Sets a key to a value, or makes it an axis of several values. A key whose declared value is a
--- list takes a list without brackets as one value.
+-- list takes a list without brackets as one value, and one whose axis has lists a single item.
 local function set_key(exp, values, key, text)
   values.given[key] = true
   local varies = exp:varies(key)
   local likes = varies and samples(exp, key) or declared(exp, key)
   if #likes == 0 then refuse_key(exp, key) end
-  local plain = not varies and type(likes[1]) == "table" and text:sub(1, 1) ~= "["
-  local list, expected = config.parse_list(text, plain and likes[1] or likes)
+  local of_lists = type(likes[1]) == "table"
+  local plain = of_lists and not varies and text:sub(1, 1) ~= "["
+  local item = of_lists and varies and not text:find "[%[,]"
+  local list, expected = config.parse_list(item and "[" .. text .. "]" or text,
+    plain and likes[1] or likes)
   if not list then
+    expected = plain and ("a list like [%s]"):format(config.text(likes[1])) or expected
     errors.usage("%s: %s takes %s, got '%s'", exp:where(key), key, expected, text)
   elseif varies then
     set_axis(values, key, list)

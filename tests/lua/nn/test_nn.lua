@@ -171,6 +171,10 @@ test("options are parsed from text by their types", function()
   local spec = { { "n", 3 }, { "x", 1.0 }, { "on", true }, { "s", "a" }, { "l", { 1 } } }
   local o = tl.options.parse("cmd", spec, { "n=5", "x=2", "on=false", "s=3", "l={0.9, 0.98}" })
   eq({ o.n, o.x, o.on, o.s, o.l }, { 5, 2.0, false, "3", { 0.9, 0.98 } })
+  for text, want in pairs { ["7"] = { 7 }, ["[8,16]"] = { 8, 16 }, ["0.9,0.98"] = { 0.9, 0.98 } } do
+    eq(tl.options.parse("cmd", spec, { "l=" .. text }).l, want)
+  end
+  raises(tl.options.parse, "option 'l' must be a table, got 'a,b'", "cmd", spec, { "l=a,b" })
   raises(tl.options.parse, "option 'n' must be an integer, got '5.5'", "cmd", spec, { "n=5.5" })
   raises(tl.options.parse, "unknown option 'm'", "cmd", spec, { "m=1" })
   raises(tl.options.parse, "cmd: n is given twice", "cmd", spec, { "n=1", "n=2" })

@@ -19,7 +19,7 @@ return tl.experiment "x" {
     %s
     local model = tl.models.tnn_lm(9, { layers = 1, dim = c.dim, mixer = c.mixer, heads = c.heads,
       glu_dim = 8 })
-    local opt = tl.optim.adam(model, { lr = c.lr })
+    local opt = tl.optim.adam(model, c)
     for _ in t:steps(1, model, opt) do t:log { loss = 1 } end
   end }
 ]]):format(fields:find "fixed = {" and fields:gsub("fixed = {", "%0 " .. fixed)
@@ -37,6 +37,11 @@ local wrong = {
     { "/x.lua:3: TnnLM: option 'heads' = 0 must be at least 1" } },
   { "an option of the optimiser", "grid = { dim = { 4, 8 }, lr = { 0.1, -0.1 } }",
     { "/x.lua:3: optim.adam: option 'lr' = -0.1 must be " } },
+  { "two options of the optimiser",
+    "fixed = { ema = 0.5, swa_start = 3 }, grid = { dim = { 4, 8 } }",
+    { "/x.lua:3: optim.adam: option 'ema' = 0.5 cannot be combined with swa_start = 3: " } },
+  { "a schedule that lacks an option", "fixed = { schedule = 'cosine' }, grid = { dim = { 4, 8 } }",
+    { "/x.lua:", "schedule.cosine: option 'steps' is required" } },
   { "an option of a row", "rows = { row = { { 'a', mixer = 'gtu' }, { 'b', mixer = 'typo' } } }",
     { "/x.lua:3: row = b: TnnLM: option 'mixer' = 'typo' is not one of " } },
   { "two values of two axes", "grid = { dim = { 4, 0 }, mixer = { 'typo', 'gtu' } }",

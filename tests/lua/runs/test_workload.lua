@@ -52,6 +52,19 @@ t.test("the model that a trial makes itself: one call of its function for each",
   end, { called = function() calls = calls + 1 end })
 end)
 
+t.test("a checkpoint has the moments of the optimiser and the averages of the weights", function()
+  for call, tensors in pairs { ["adam(model, {})"] = 2, ["sgd(model, {})"] = 0,
+    ["sgd(model, { momentum = 0.9 })"] = 1, ["lamb(model, {})"] = 2, ["muon(model, {})"] = 2,
+    ["adam(model, { ema = 0.9 })"] = 3, ["sgd(model, { swa_start = 4 })"] = 1 } do
+    with(own:gsub("called%(%)", ""):gsub("adam%(.-%)", call), function(_, trials, cost_of)
+      local c = trials[1].config
+      local all, trained = tl.models.describe("tnn_lm", { vocab = 7, layers = 1,
+        dim = c.dim }):count()
+      t.eq({ call, cost_of(c).checkpoint }, { call, 4 * all + 4 * tensors * trained })
+    end)
+  end
+end)
+
 t.test("micro batches take less memory, and more calls of modules, for the same FLOP", function()
   with(own, function(_, trials, cost_of)
     local c = trials[1].config

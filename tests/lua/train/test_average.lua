@@ -101,8 +101,8 @@ t.test("states have the averages, and wrong options are refused", function()
     "unknown 'average.1.bias'")
   t.raises(function() again:load(tl.optim.adam(other, { lr = 0.1 }):state()) end,
     "lacks 'average.1.bias'")
-  t.raises(tl.optim.sgd, "ema = 0.5 and swa_start = 2: weights are averaged in one of these ways",
-    model, { ema = 0.5, swa_start = 2 })
+  t.raises(tl.optim.sgd, "'ema' = 0.5 cannot be combined with swa_start = 2: both average", model,
+    { ema = 0.5, swa_start = 2 })
   t.raises(tl.optim.sgd, "'ema' = 1 must be below 1", model, { ema = 1 })
 end)
 

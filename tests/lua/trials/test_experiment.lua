@@ -163,6 +163,7 @@ t.test("invalid overrides are errors that name the line", function()
   refuse(": draws requires random, which this experiment does not declare", "draws=3")
   exp = declare((good:gsub("width = { 8, 16 }", "width = { { 8, 16 }, { 4 } }")))
   refuse(":6: width takes a list like %[8,16%] in each place", "width=8,16")
+  t.eq(plan.trials(exp, { "width=6" })[1].config.width, { 6 })
 end)
 
 t.test("a key that only scales set needs a scale", function()

@@ -100,7 +100,7 @@ t.test("any key with several values on the command line becomes an axis", functi
     ["lr=log1(1,4)"] = "lr takes a number, got", ["lr=range(3,1)"] = "lr takes a number, got",
     ["lr=range(1,1e9)"] = "lr takes a number, got", ["lr=range(1,2,0)"] = "lr takes a number, got",
     ["inducing=range(1,2,0.5)"] = "inducing takes an integer, got",
-    ["sizes=[1,x]"] = "sizes takes a list like", ["sizes=1,x"] = "sizes takes an integer in each",
+    ["sizes=[1,x]"] = "sizes takes a list like", ["sizes=1,x"] = "sizes takes a list like",
     ["inducing=1,1"] = "inducing=1 model=tnn appears twice",
   } do
     t.raises(labels, want, "", { word })

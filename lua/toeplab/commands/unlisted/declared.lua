@@ -85,4 +85,18 @@ function declared.find(pages, name)
   if #lines > 0 then return table.concat(lines, "\n"), titles end
 end
 
+-- Returns the names of the library, tl.NAME, that are declared in pages.
+function declared.names(pages)
+  local names = {}
+  for _, page in ipairs(pages) do
+    for _, section in ipairs(sections_of(page[1], page[2])) do
+      for _, entry in ipairs(section.entries) do
+        local head = " " .. entry:match "^[^\n]*"
+        for name in head:gmatch " (tl%.[%w_.]*[%w_])" do names[#names + 1] = name end
+      end
+    end
+  end
+  return names
+end
+
 return declared

@@ -3,6 +3,7 @@ local core = require "toeplab.core"
 local declared = require "toeplab.commands.unlisted.declared"
 local output = require "toeplab.report.output"
 local provenance = require "toeplab.trials.provenance"
+local suggest = require "toeplab.base.suggest"
 
 local manual = {}
 
@@ -154,7 +155,10 @@ function manual.find(question)
       if s.line then lines[#lines + 1] = "    " .. cut(s.line, terms) end
     end
   end
-  if count == 0 then
+  if count == 0 and question:find "^tl%.[%w_.]+$" then
+    local near = suggest.near(question, declared.names(pages))
+    return nil, ("the library has no '%s'%s"):format(question, near)
+  elseif count == 0 then
     return nil, ("no section of the manual has any of these words: %s"):format(question)
   end
   local more = count > SHOWN and output.count(count - SHOWN, "more section") .. ". " or ""
