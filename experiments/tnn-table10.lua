@@ -10,7 +10,7 @@ return tl.experiment "tnn-table10" {
   tune = tl.lm.tune(),
   scale = tl.lm.scales(),
   trial = tl.lm.trial,
-  title = "Perplexity of texts longer than those of training",
+  title = "Perplexity of texts longer than in training",
   label = { ppl = "perplexity", ["N of ppl@N"] = "tokens of a text",
     decay = { "λ", tex = "$\\lambda$" }, ["decay=none"] = "no decay",
     ["decay=learnable"] = "learnable" },

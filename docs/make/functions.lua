@@ -3,7 +3,7 @@
 --   tl.matmul(a, b [, trans_a, trans_b: boolean]): Tensor  products of the last two axes
 --   t:shape(): integer[]  t:dim(axis): integer
 -- and what stands after two spaces, or in indented lines below, is its text. Brackets enclose what
--- may be left out. A parameter without a type has that of its name, from a line "with NAMES: TYPE"
+-- may be left out. A parameter without a type has its name's type, from a line "with NAMES: TYPE"
 -- above. Other lines are "class NAME" and a field, "PATH: TYPE". A function without a type returns
 -- nothing.
 local markdown = require "markdown"
@@ -29,7 +29,7 @@ local function read_type(text, at)
 end
 
 -- Reads parameters from text, what is between the parentheses. Returns a list of {name=, type= (nil
--- if it is that of the name), optional=}.
+-- if its name gives it), optional=}.
 local function read_parameters(text)
   local list, at, depth = {}, 1, 0
   while at <= #text do
@@ -77,7 +77,7 @@ end
 
 -- ---- Reading the pages --------------------------------------------------------------------------
 
--- Gives the parameters without a type those of their names, and self what the receiver's name says.
+-- Gives the parameters without a type the types of their names, and self the receiver's type.
 local function resolve(s, types)
   for _, p in ipairs(s.parameters) do
     p.type = p.type or types[p.name] or p.name == "..." and "any"

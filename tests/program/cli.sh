@@ -159,6 +159,11 @@ done <<'END'
 1 reference/command.md:.rm delete old trials
 1 reference/experiments.md:.The.trial early stopping
 1 reference/experiments.md:.The.trial validation loss early stopping
+1 reference/command.md:.model number of parameters
+1 files.md: where are results stored
+1 reference/tensors.md:.Products mixed precision
+1 python.md: jupyter
+1 from-pytorch.md: freeze layers
 END
 for verb in version --version; do
     refuse "$verb of a word" 2 "version: takes no words, got 'x'" "$toeplab" $verb x

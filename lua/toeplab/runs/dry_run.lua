@@ -135,8 +135,8 @@ end
 
 local function acts() error("its function does more than training a model", 0) end
 
--- Returns fn for the library, whose tasks cache their data and expand it into temporary files; a
--- call of the script ends the dry run.
+-- Returns fn for the library, whose tasks cache their data, expand it into temporary files and read
+-- what a program prints (bible-kjv); a call of the script ends the dry run.
 local function of_library(fn)
   return function(...)
     local caller, own = debug.getinfo(2, "S").source:match "^@(.*)", debug.getinfo(1, "t")
@@ -159,7 +159,8 @@ local function block(list)
   for _, entry in ipairs {
     { _G, "print", function() end }, { _G, "warn", function() end }, { io, "write", say },
     { io, "stdout", silent }, { io, "stderr", silent }, { io, "output", output },
-    { io, "open", open }, { io, "popen", acts }, { os, "execute", acts }, { os, "exit", acts },
+    { io, "open", open }, { io, "popen", of_library(io.popen) }, { os, "execute", acts },
+    { os, "exit", acts },
     { os, "remove", of_library(os.remove) }, { os, "rename", of_library(os.rename) },
     { core, "raw_write", acts }, { tensor_files, "save", acts }, { core.sys, "sleep", acts } } do
     list[#list + 1] = entry

@@ -38,7 +38,7 @@ local function data_of(exp, values, known)
       errors.usage("%s: key %s: %s: no such file%s", exp:where(key), key, name, name:find "^/"
         and "" or " (a path is read from the folder in which the command is given)")
     end
-    hashes[key] = source.naming("key " .. key .. ":", cached, known, corpus.hash, name)
+    hashes[key] = cached(known, corpus.hash, name)
   end
   local names = exp.data or (values.corpus and { "corpus" }) or {}
   for _, key in ipairs(names) do
@@ -51,7 +51,7 @@ local function data_of(exp, values, known)
     local name = values[key]
     if type(name) == "string" and not hashes[key] and not name:find "^text:"
         and (name:find "[/.]" or core.sys.exists(name)) then
-      add(key, name)
+      source.naming("key " .. key .. ":", add, key, name)
     end
   end
   local merges = values.merges

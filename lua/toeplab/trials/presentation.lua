@@ -1,7 +1,7 @@
 -- trials/presentation.lua: checks the fields of an experiment that name things in tables and
 -- figures.
 --
---   title = "Perplexity of texts longer than those of training"     captions
+--   title = "Perplexity of texts longer than in training"     captions
 --   label = { test_ppl = "perplexity", decay = { "λ", tex = "$\\lambda$" },
 --             ["mixer=tnn"] = "TNN (ours)" }      of a metric, a key, or a value of a key
 local errors = require "toeplab.base.errors"

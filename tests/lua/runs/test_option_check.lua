@@ -60,6 +60,19 @@ for _, case in ipairs(wrong) do
   end)
 end
 
+t.test("no trial starts if an option is wrong beside data that a program prints", function()
+  t.in_folder(function(folder)
+    core.sys.mkdir(folder .. "/bin")
+    t.write(folder .. "/bin/bible", "#!/bin/sh\nseq 400\n")
+    t.write(folder .. "/x.lua", script("grid = { mixer = { 'gtu', 'typo' } }",
+      "tl.corpus 'bible-kjv'"))
+    local said, code = t.shell(("cd '%s' && chmod +x bin/bible && env TOEPLAB_DATA=none "
+      .. "PATH=\"$PWD/bin:$PATH\" '%s' run x.lua 2>&1"):format(folder, core.sys.executable()))
+    t.eq(code, 2)
+    t.holds(said, "x.lua:3: TnnLM: option 'mixer' = 'typo' is not one of ")
+  end)
+end)
+
 local good = "grid = { mixer = { 'gtu', 'conv' } }"
 
 -- name, what the trial does first, how the trials end, what else is said
