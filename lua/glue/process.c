@@ -1,8 +1,9 @@
 /* process.c - child processes in Lua, for the workers of a run. A child gets a pipe to its standard
 ** input and one from its descriptor 3; what it prints is appended to a file.
 **
-**   p = core.sys.spawn({program, argument, ...}, log)   log: the file for what the child prints.
-**                      Returns nil and the reason if it fails, and true if that is the log's fault
+**   p = core.sys.spawn({program, argument, ...} [, log])   log: the file for what the child prints;
+**                      nil: that is lost. Returns nil and the reason if it fails, and true if that
+**                      is the log's fault
 **   p:send(text)       true; or nil and the reason if the child has ended
 **   p:receive()        what the child has sent since; "" if nothing; nil once it closed its end
 **   p:signal(name)     "INT", "TERM", "KILL", "HUP", "USR1", "USR2"
@@ -189,14 +190,14 @@ static int spawn(lua_State *L)
 {
     char       *argv[MAX_ARGS];
     int         in[2] = {-1, -1}, out[2] = {-1, -1};
-    const char *log = luaL_checkstring(L, 2);
+    const char *log = luaL_optstring(L, 2, NULL);
     (void)read_argv(L, argv);
     process *p = lua_newuserdatauv(L, sizeof *p, 0);
     *p = (process){.in = -1, .out = -1};
     luaL_setmetatable(L, PROCESS);
-    int log_fd = open_log(log);
+    int log_fd = log ? open_log(log) : open("/dev/null", O_WRONLY | O_CLOEXEC);
     if (log_fd < 0) {
-        (void)failure(L, log, errno);
+        (void)failure(L, log ? log : "/dev/null", errno);
         lua_pushboolean(L, 1);
         return 3;
     }

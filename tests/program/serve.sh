@@ -17,6 +17,7 @@ fi
 top=$(mktemp -d)
 server=
 run=
+emulated=${toeplab%/*}/tests/emulated.so
 trap '[ -z "$server$run" ] || kill $server $run 2>/dev/null || :; wait; rm -rf "$top"' EXIT
 passed=0
 failed=0
@@ -76,7 +77,14 @@ return tl.experiment "grow" {
 END_OF_SCRIPT
 
 usage "no folder" "holds no runs" --serve
-"$toeplab" run -q grow.lua "go=$top/go" >run.out 2>&1 &
+cat >nvidia-smi <<'END_OF_SCRIPT'
+#!/bin/sh
+echo "0, 97, 1000, 80000"
+END_OF_SCRIPT
+chmod +x nvidia-smi
+PATH=$top:$PATH
+[ -e "$emulated" ] || emulated=cpu
+"$toeplab" run -q grow.lua "go=$top/go" "device=$emulated" >run.out 2>&1 &
 run=$!
 working() { "$toeplab" status --json | grep -q '"done":1.*"running":1'; }
 until_true working || result "a trial is at work" 1
@@ -106,6 +114,10 @@ grep -q -i -E 'https?:|src=|@import|<link' answer && grep -v 'http://www.w3.org/
     grep -q -i -E 'https?:|src=|@import|<link' && result "... and names no other" 1 ||
     result "... and names no other" 0
 answers "the state" 200 '"metrics":\["<b>&","loss"\]' "${url}state.json"
+used() { curl -s "${url}state.json" | grep -q '"cards":"gpu 0 *97 %   1.0 GB of 83.9 GB   a=2"'; }
+if [ "$emulated" != cpu ]; then
+    until_true used && result "the GPU's use" 0 || result "the GPU's use" 1
+fi
 answers "the curve" 200 '\[\[1,2,3.*,20\],\[1,0.5,' "${url}curve-2.json"
 answers "no token" 403 "lacks the token" "$root/"
 answers "no token, and a page" 403 "lacks the token" "$root/state.json"

@@ -43,6 +43,7 @@ until_true() {
 }
 
 seen() { grep -q -e "$1" screen; }
+gone() { grep -A 1 'no trial is running' screen | grep -q '^  trial '; } # right below the title
 lists() { "$toeplab" ls --csv --sql "SELECT status FROM v_trials ORDER BY json_extract(config, '\$.a')" |
     tr '\n' ' ' | grep -q "^status $1 $"; }
 check() { # NAME COMMAND...: COMMAND must succeed within a minute
@@ -144,6 +145,28 @@ check "without a name it takes the newest sweep" seen 'slow  2 trials: 1 done, 1
 printf '\003' >&3
 closed 130 && result "Ctrl-C: it ends and the terminal is as before" 0 ||
     result "Ctrl-C: it ends and the terminal is as before" 1
+
+emulated=${toeplab%/*}/tests/emulated.so
+if [ -e "$emulated" ]; then
+    cat >nvidia-smi <<'END_OF_SCRIPT'
+#!/bin/sh
+echo "0, 97, 1000, 80000"
+END_OF_SCRIPT
+    chmod +x nvidia-smi
+    rm go
+    PATH=$top:$PATH
+    "$toeplab" run -q slow.lua "go=$top/go" a=2 "device=$emulated" >run.out 2>&1 &
+    run=$!
+    until_true sh -c "'$toeplab' status --json | grep -q '\"step\":8'" || :
+    open --every 0.3
+    check "the GPU's use is shown above the trials" seen 'gpu 0 *97 %   1.0 GB of 83.9 GB   a=2'
+    touch go
+    wait "$run" || :
+    run=
+    check "... and no longer, once the trial has ended" gone
+    printf 'q' >&3
+    closed 0 || :
+fi
 
 cat >silent.lua <<'END_OF_SCRIPT'
 local tl = require "toeplab"

@@ -1,6 +1,7 @@
 -- commands/status.lua: toeplab status: prints the progress of the sweeps in the results folder; it
 -- works while they run.
 local array_run = require "toeplab.runs.array_run"
+local cards = require "toeplab.live.cards"
 local marks = require "toeplab.store.marks"
 local core = require "toeplab.core"
 local json = require "toeplab.base.json"
@@ -18,7 +19,8 @@ local status = {
   example = "toeplab status\n  toeplab status quickstart --json",
   usage = "toeplab status [EXPERIMENT]",
   about = "Counts the trials of each experiment's last sweep by status, with the remaining\n"
-    .. "time, and shows the progress of each running trial and the jobs of Slurm in the queue.\n"
+    .. "time, and shows the progress of each running trial, the use of their GPUs on this\n"
+    .. "machine and the jobs of Slurm in the queue.\n"
     .. "--cancel first ends these jobs; their trials are saved, and toeplab run continues them.\n"
     .. "--stop asks the run to save and stop one trial while the others go on; the run's command\n"
     .. "continues that trial later.",
@@ -106,6 +108,7 @@ function status.run(set, words)
   local list = sweeps.last(store, words[1])
   if #list == 0 then errors.usage("%s", sweep_progress.none(store, words[1])) end
   for _, sweep in ipairs(list) do (set.json and as_json or status.show)(store, sweep, jobs) end
+  for _, line in ipairs(set.json and {} or cards.new():lines(store, 4)) do print(line) end
   for _, s in ipairs(set.json and {} or jobs) do
     if not words[1] or s.name == words[1] then
       print(("job %s of %s: %s"):format(s.job, s.name or "?", count_tasks(s)))

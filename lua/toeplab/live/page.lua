@@ -35,6 +35,7 @@ th, td { text-align: left; padding: .15rem .8rem .15rem 0; border-bottom: 1px so
 <body>
 <h1 id="title">Toeplab</h1>
 <p id="line"></p>
+<p id="cards" style="white-space: pre"></p>
 <form>
 <label>metric <select id="metric"></select></label>
 <label>colour by <select id="by"></select></label>
@@ -225,6 +226,7 @@ function row_of(kind, cells) {
 function fill() {
   document.title = state.title;
   at("title").textContent = state.title;
+  at("cards").textContent = state.cards;
   at("line").textContent = state.line + (state.working ? "" : "  (no trial is running)");
   const metrics = Object.values(state.metrics);
   choose(at("metric"), metrics, metrics.includes("loss") ? "loss" : metrics[0]);

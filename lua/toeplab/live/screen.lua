@@ -85,10 +85,11 @@ end
 
 -- Returns the lines of the list. s: title, trials, at (the chosen row), metric, columns, rows, note
 -- (nil, or a line at the bottom), curve (a function of a trial and a width that returns a line of
--- bars).
+-- bars), cards (lines about GPUs; a third of the rows of trials at most).
 function screen.list(s)
-  local lines = { screen.fit(s.title, s.columns), "  " .. line_of(s) }
-  local room = math.max(1, s.rows - 4)
+  local lines = { screen.fit(s.title, s.columns), table.unpack(s.cards, 1, (s.rows - 4) // 3) }
+  local room = math.max(1, s.rows - 3 - #lines)
+  lines[#lines + 1] = "  " .. line_of(s)
   local first = first_row(s.at, #s.trials, room)
   for i = first, math.min(#s.trials, first + room - 1) do
     lines[#lines + 1] = (i == s.at and "> " or "  ") .. line_of(s, s.trials[i])

@@ -3,6 +3,7 @@
 -- which this file makes from the store every second and the server returns:
 --   state.json     the trials, the keys that vary, the metrics, and a version of each metric
 --   curve-I.json   the curves of metric I: the id of a trial -> [steps, values]
+local cards = require "toeplab.live.cards"
 local core = require "toeplab.core"
 local curves = require "toeplab.live.curves"
 local errors = require "toeplab.base.errors"
@@ -103,7 +104,8 @@ local function refresh(self)
   keys[#keys + 1] = "seed"
   local state = json.show { title = sweep.experiment, metrics = names, keys = keys,
     line = sweep_progress.line(sweep, by_status, all, seconds), working = #list, hidden = hidden,
-    more = more, versions = self.versions, trials = described(store, trials, axes) }
+    cards = table.concat(self.cards:lines(store), "\n"), more = more, versions = self.versions,
+    trials = described(store, trials, axes) }
   if state ~= self.state then self.server:set("state.json", JSON, state) end
   self.state = state
 end
@@ -126,7 +128,7 @@ function server.run(o)
   if not listening then errors.raise(errors.FAILED, "report: %s", why) end
   local guard <close> = listening
   local self = { server = listening, folder = o.folder, name = o.name, curves = curves.new(),
-    set = {}, versions = {} }
+    cards = cards.new(), set = {}, versions = {} }
   refresh(self)
   listening:set("", "text/html; charset=utf-8", page)
   core.sys.catch_signals()

@@ -1,5 +1,6 @@
 -- live/watch.lua: the loop of `toeplab watch`, which shows a sweep in the terminal and reads keys.
 -- It reads the store; it stops a trial with a mark (store/marks.lua).
+local cards = require "toeplab.live.cards"
 local core = require "toeplab.core"
 local curves = require "toeplab.live.curves"
 local errors = require "toeplab.base.errors"
@@ -56,6 +57,7 @@ local function refresh(self)
   choose_metric(self)
   local by_status, all, list, seconds = sweep_progress.of(store, sweep)
   self.trials = metrics.trials(store, sweep.id, self.metric)
+  self.used = self.cards:lines(store)
   store:live()
   self.at = math.max(1, math.min(self.at, #self.trials))
   for i, t in ipairs(self.trials) do
@@ -79,6 +81,7 @@ local views = {}
 
 function views.list(self, s)
   s.trials, s.at, s.metric, s.title = self.trials, self.at, self.metric, self.title
+  s.cards = self.used
   s.curve = function(t, width)
     local line = self.metric and screen.sparkline(curve_of(self, t, width).values) or ""
     return screen.fit(line, width)
@@ -226,7 +229,8 @@ end
 -- exit code.
 function watch.run(o)
   local self = setmetatable({ folder = o.folder, name = o.name, wanted = o.metric, at = 1,
-    every = o.every, view = "list", curves = curves.new() }, Watch)
+    every = o.every, view = "list", curves = curves.new(),
+    cards = cards.new() }, Watch)
   refresh(self) -- so that errors are printed as usual
   core.sys.catch_signals()
   local typing <close> = assert(core.sys.keys())

@@ -90,4 +90,16 @@ function sweeps.running(store, id)
   return metrics.with_nan("loss", rows)
 end
 
+-- Returns the trials of all sweeps that are marked as running on a device of a machine: {id=,
+-- label=, device= ("cuda:1: ..."), visible= (CUDA_VISIBLE_DEVICES, or nil), job=, ranks=,
+-- alive.COLUMNS}.
+function sweeps.on_devices(store, host)
+  return store:rows(([[SELECT id, provenance ->> '$.label' AS label,
+      provenance ->> '$.device' AS device, provenance ->> '$.job' AS job,
+      provenance ->> '$.environment.CUDA_VISIBLE_DEVICES' AS visible,
+      config ->> '$.ranks' AS ranks, %s
+    FROM trials WHERE status = 'running' AND trashed IS NULL AND host = ? AND device IS NOT NULL
+    ORDER BY started, id]]):format(alive.COLUMNS), { host })
+end
+
 return sweeps

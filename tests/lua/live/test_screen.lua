@@ -23,14 +23,14 @@ t.test("text is cut and padded by characters, without control characters", funct
   t.eq(screen.fit("abc", 0), "")
 end)
 
-local function state(columns, rows, count, at)
+local function state(columns, rows, count, at, cards)
   local trials = {}
   for i = 1, count do
     trials[i] = { id = ("%012d"):format(i), label = "width=" .. i, status = i < 3 and "done"
       or "queued", step = i < 3 and 7 or nil, steps = 9, value = i < 3 and 0.5 or nil, seconds = 4 }
   end
   return { title = "sweep", trials = trials, at = at, metric = "loss", columns = columns,
-    rows = rows, curve = function(_, width) return screen.fit("^", width) end }
+    rows = rows, cards = cards or {}, curve = function(_, width) return screen.fit("^", width) end }
 end
 
 t.test("a list fits into every terminal, and shows the chosen trial", function()
@@ -65,6 +65,16 @@ t.test("wide terminals show id, status, time and curve, narrow ones the value", 
   end
   local narrow = table.concat(screen.list(state(30, 20, 3, 1)), "\n")
   t.ok(narrow:find("0.5000", 1, true) and not narrow:find("00000000", 1, true), narrow)
+end)
+
+t.test("GPUs take at most a third of the rows of trials", function()
+  local gpus = { "gpu 0 ...", "gpu 1 ...", "gpu 2 ..." }
+  for _, case in ipairs { { 60, 3 }, { 12, 2 }, { 6, 0 }, { 2, 0 } } do
+    local lines = screen.list(state(80, case[1], 40, 1, gpus))
+    for i, line in ipairs(gpus) do t.eq(lines[i + 1] == line, i <= case[2]) end
+    t.eq(#lines <= math.max(case[1], 5), true)
+    t.eq(lines[case[2] + 2]:find "^  trial" ~= nil, true)
+  end
 end)
 
 t.test("shows the end of a text", function()
