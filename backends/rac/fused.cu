@@ -5,13 +5,13 @@
 ** sequences, the sums of the gradient leave no registers for the spectrum of dy. */
 #include "fused.cuh"
 
-#define MOST_POINTS 16384 /* of a block */
-#define SUM_POINTS  8192  /* of a block that sums the gradient of coef, with spectra in registers */
-#define POINTS      32    /* of a thread */
+#define MAX_POINTS     16384 /* of a block */
+#define MAX_SUM_POINTS 8192  /* of one that sums the gradient of coef, with spectra in registers */
+#define POINTS         32    /* of a thread */
 #ifdef TL_EMULATE
-#define BUSY 512 /* so small that tests cover blocks of several sequences */
+#define BUSY_THREADS 512 /* so small that tests cover blocks of several sequences */
 #else
-#define BUSY (1 << 18) /* the threads of a launch that keep a GPU busy */
+#define BUSY_THREADS (1 << 18) /* the threads of a launch that keep a GPU busy */
 #endif
 
 /* Sequences part, part + parts, .. of the channels from 2^log_c group on are a block's. */
@@ -270,7 +270,7 @@ static shape shape_of(int log_n, int64_t most, int per)
 static int64_t most_points(const tl_ctx *ctx)
 {
     int64_t points = (int64_t)(gpu_shared_memory(ctx) / 8);
-    return points < MOST_POINTS ? points : MOST_POINTS;
+    return points < MAX_POINTS ? points : MAX_POINTS;
 }
 
 int64_t fused_longest(const tl_ctx *ctx)
@@ -287,7 +287,7 @@ int fused_set(fused *s, tl_ctx *ctx, int64_t n, int64_t d, int64_t zero, int64_t
     int     log_n = log2_of(n > 16 ? n : 16);
     int64_t most = most_points(ctx);
     if ((int64_t)1 << log_n > most || d > INT32_MAX - 32) return 0;
-    int spare = (int64_t)1 << log_n > SUM_POINTS;
+    int spare = (int64_t)1 << log_n > MAX_SUM_POINTS;
     s->ctx = ctx;
     s->n = (int)n;
     s->d = (int)d;
@@ -295,7 +295,7 @@ int fused_set(fused *s, tl_ctx *ctx, int64_t n, int64_t d, int64_t zero, int64_t
     s->lags = (int)lags;
     s->points = spare ? POINTS : POINTS / 2;
     s->apply = shape_of(log_n, most, POINTS);
-    s->sums = shape_of(log_n, spare || most < SUM_POINTS ? most : SUM_POINTS, s->points);
+    s->sums = shape_of(log_n, spare || most < MAX_SUM_POINTS ? most : MAX_SUM_POINTS, s->points);
     return 1;
 }
 
@@ -308,7 +308,7 @@ static int64_t groups_of(const fused *s, const shape *k)
 ** depend on nothing but sizes. */
 static task task_of(const fused *s, const shape *k, int64_t b)
 {
-    int64_t groups = groups_of(s, k), parts = BUSY / (groups * k->threads);
+    int64_t groups = groups_of(s, k), parts = BUSY_THREADS / (groups * k->threads);
     if (parts > b) parts = b;
     return task{*k, s->n, s->d, (int)groups, parts < 1 ? 1 : (int)parts, b};
 }
@@ -337,7 +337,7 @@ static tl_status prepare(const fused *s, const float *coef, float *cache)
     int64_t roots = root_floats(s) / 8;
     LAUNCH(make_roots, blocks_for(roots), THREADS, t.s, (float4 *)cache, roots);
     tl_status st = launched(ctx, "tno");
-    if (st != TL_OK || !coef || t.groups == 0) return st;
+    if (st != TL_OK || !coef) return st;
     LAUNCH_SHARED(transform_kernel, t.groups, t.s.threads, bytes_of(&t.s), t, s->zero, s->lags,
                   coef, (const float4 *)cache, (float2 *)(cache + 8 * roots));
     return launched(ctx, "tno");
@@ -361,7 +361,7 @@ static tl_status apply(const fused *s, const float *cache, int64_t b, float sign
 {
     tl_ctx *ctx = s->ctx;
     task    t = task_of(s, &s->apply, b);
-    if (b == 0 || t.groups == 0) return TL_OK;
+    if (b == 0) return TL_OK;
     LAUNCH_SHARED(apply_kernel, (int64_t)t.groups * t.parts, t.s.threads, bytes_of(&t.s), t, sign,
                   x, y, (const float4 *)cache, (const float2 *)(cache + root_floats(s)));
     return launched(ctx, "tno");
@@ -386,7 +386,6 @@ static tl_status gradient(const fused *s, const float *cache, const tl_tno_args 
     int64_t       blocks = (int64_t)t.groups * t.parts;
     size_t        bytes = (size_t)(t.parts * spectrum_points(s, &t.s)) * sizeof(float2);
     float2       *sums = NULL, *spare = NULL;
-    if (t.groups == 0) return TL_OK;
     tl_status st = gpu_alloc(ctx, bytes, (void **)&sums);
     if (st == TL_OK && s->points == POINTS) st = gpu_alloc(ctx, bytes, (void **)&spare);
     if (st == TL_OK) {

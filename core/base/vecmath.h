@@ -58,8 +58,9 @@ static inline float tl_expm1f(float x)
 #define TL_WAVE_LIMIT 120.0f
 
 /* The sine of y (quarter 0), or its cosine (quarter 1), for |y| < TL_WAVE_LIMIT, by the formulas of
-** sinf and cosf in glibc (and in Arm's optimized routines), in float64, with their bits: y is
-** n quarter turns and a rest x. The factor is 2^24 2 / pi, which rounds n without a branch. */
+** sinf and cosf in glibc (and in Arm's optimized routines), in float64, with their bits, but for
+** about one in ten million where glibc has FMA and this build has not: y is n quarter turns and a
+** rest x. The factor is 2^24 2 / pi, which rounds n without a branch. */
 static inline float tl_wavef(float y, int quarter)
 {
     double  x = (double)y;

@@ -4,9 +4,9 @@
 **
 ** Kernels are launched by LAUNCH(kernel, blocks, threads, ...) or, if they call __syncthreads or a
 ** shuffle, by LAUNCH_SYNC; by LAUNCH_SHARED if they also declare SHARED_WORDS, shared memory whose
-** size the launch gives. All work goes to one stream, so that it runs in order. Sums are taken in
-** an order that depends on shapes only, without atomic adds of floats, so that results repeat
-** exactly. */
+** size the launch gives, and no other. All work goes to one stream, so that it runs in order. Sums
+** are taken in an order that depends on shapes only, without atomic adds of floats, so that results
+** repeat exactly. */
 #ifndef TL_CUDA_CUH
 #define TL_CUDA_CUH
 
@@ -20,9 +20,11 @@
 #define LAUNCH(kernel, blocks, threads, ...) \
     kernel<<<grid_of(blocks), threads, 0, gpu_of(ctx)->stream>>>(__VA_ARGS__)
 #define LAUNCH_SYNC LAUNCH
+/* All threads of the process share the limit of a kernel. Each sets it to the same, the most that
+** a block may have, lest a thread lower it between another's call and launch. */
 #define LAUNCH_SHARED(kernel, blocks, threads, bytes, ...)                                      \
     ((void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,            \
-                                (int)(bytes)),                                                  \
+                                (int)gpu_shared_memory(ctx)),                                   \
      kernel<<<grid_of(blocks), threads, bytes, gpu_of(ctx)->stream>>>(__VA_ARGS__))
 #define SHARED_WORDS(name) extern __shared__ __align__(16) uint32_t name[]
 #define UNROLL _Pragma("unroll") /* before a loop whose counter indexes registers */

@@ -14,7 +14,7 @@ typedef struct map { /* the operands of one parallel loop */
     float         scale, shift;
 } map;
 
-#define WAVES 256
+#define WAVES 256 /* angles at a time */
 
 /* The sines (quarter 0) or cosines of n <= WAVES angles. Small ones take a tenth of the time of
 ** calls of libm. */

@@ -66,10 +66,10 @@ tl_status gpu_slice(tl_ctx *ctx, const tl_args *a)
 /* Writes x to the positions of y from `first` on along an axis, and 0 to the others if clear. */
 tl_status gpu_paste(tl_ctx *ctx, const tl_args *a)
 {
-    tl_tensor  *whole = a->paste.y;
-    tl_axis_view   s = tl_axis_view_of(whole, (int)a->paste.axis);
-    int64_t     n = a->paste.x->len;
-    cudaError_t st = cudaSuccess;
+    tl_tensor   *whole = a->paste.y;
+    tl_axis_view s = tl_axis_view_of(whole, (int)a->paste.axis);
+    int64_t      n = a->paste.x->len;
+    cudaError_t  st = cudaSuccess;
     if (a->paste.clear && whole->len > 0)
         st = cudaMemsetAsync(DATA(whole), 0, (size_t)whole->len * 4, gpu_of(ctx)->stream);
     if (st != cudaSuccess) return cuda_fail(ctx, st, "paste");

@@ -142,7 +142,7 @@ struct select_parts {
     float *din, *dout, *da, *dskip;
 };
 
-#define WARP           32
+#define WARP      32
 #define BACK_REGS 4 /* numbers of a state in select_back, which stores all states of a chunk */
 
 /* A warp computes 32 channels of a chunk. `carried` is the gradient after each chunk. */

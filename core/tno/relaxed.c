@@ -37,7 +37,7 @@
 #include "tno/recurrent.h"
 
 #define BLOCK          32 /* positions of a block that is summed directly */
-#define RELAXED_LEVELS 8 /* from BLOCK to TL_LAZY_FROM at most */
+#define RELAXED_LEVELS 8  /* from BLOCK to TL_LAZY_FROM at most */
 #define GRAIN          (1 << 17) /* products that justify another thread */
 
 /* ---- Kernels --------------------------------------------------------------------------------- */
