@@ -125,8 +125,10 @@ local function refuse_key(exp, key)
   local names = exp:keys()
   table.move({ "seed", "seeds", "scale", "draws", "compare" }, 1, 5, #names + 1, names)
   local near = suggest.nearest(key, names)
-  errors.usage("%s: unknown key '%s' on the command line%s", near and exp:where(near) or exp.file,
-    key, suggest.hint(key, names))
+  local new = near and "" or (" (a new key, which the trial reads, must be added to fixed: %s = "
+    .. "VALUE)"):format(key)
+  errors.usage("%s: unknown key '%s' on the command line%s%s", near and exp:where(near)
+    or exp.file, key, suggest.hint(key, names), new)
 end
 
 -- Sets a key to a value, or makes it an axis of several values. A key whose declared value is a

@@ -153,6 +153,7 @@ t.test("invalid overrides are errors that name the line", function()
   local exp = declare(good)
   local function refuse(want, ...) t.raises(plan.trials, want, exp, { ... }) end
   refuse(":3: unknown key 'layrs' on the command line; did you mean 'layers'%?", "layrs=3")
+  refuse("unknown key 'ema' .* must be added to fixed: ema = VALUE%)", "ema=0.9")
   refuse(":3: layers takes an integer, got 'two'", "layers=two")
   refuse(":3: layers takes an integer, got '2.5'", "layers=2.5")
   refuse(":3: on takes true or false, got 'yes'", "on=yes")
