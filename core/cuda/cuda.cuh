@@ -147,16 +147,16 @@ tl_status gpu_gemm(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t n, 
 /* The same in the precision of the context, as layers and models use it. */
 tl_status gpu_product(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t n, int64_t k,
                       const float *a, const float *b, float beta, float *c, int64_t count);
-/* The same product of two matrices that the caller rounded to bfloat16, by gpu_round_bf16. Rows of
-** a, b and c are ld_a, ld_b and ld_c elements apart. */
-typedef struct gpu_rounded {
+/* The same product of two matrices whose rows, and those of c, are ld_a, ld_b and ld_c elements
+** apart. In bf16 the caller has rounded a and b, by gpu_round_bf16; else they are float32. */
+typedef struct gpu_spaced {
     int trans_a, trans_b;
     int64_t m, n, k;
-    const uint16_t *a, *b;
+    const void *a, *b;
     int64_t ld_a, ld_b, ld_c;
     float beta, *c;
-} gpu_rounded;
-tl_status gpu_product_rounded(tl_ctx *ctx, const gpu_rounded *p);
+} gpu_spaced;
+tl_status gpu_product_spaced(tl_ctx *ctx, const gpu_spaced *p);
 tl_status gpu_round_bf16(tl_ctx *ctx, const float *x, uint16_t *y, int64_t n);
 
 /* Computes `batch` unscaled transforms of length n between contiguous vectors, by cuFFT

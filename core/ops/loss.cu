@@ -140,32 +140,39 @@ static tl_status logits_of(tl_ctx *ctx, const loss *j, const scratch *s, int64_t
 {
     float beta = j->bias ? 1.0f : 0.0f;
     if (j->bias) LAUNCH(spread_bias, blocks_for(n * j->v), THREADS, *j, s->logits, n * j->v);
-    if (!s->w)
-        return gpu_product(ctx, 0, 1, n, j->v, j->d, j->x + first * j->d, j->w, beta, s->logits, 1);
-    LAUNCH(counted_rounded, blocks_for(n * j->d), THREADS, *j, first, s->x, n * j->d);
-    gpu_rounded p = {0, 1, n, j->v, j->d, s->x, s->w, j->d, j->d, j->ld, beta, s->logits};
-    return gpu_product_rounded(ctx, &p);
+    gpu_spaced p = {0, 1, n, j->v, j->d, j->x + first * j->d, j->w, j->d, j->d, j->ld, beta,
+                    s->logits};
+    if (s->w) {
+        LAUNCH(counted_rounded, blocks_for(n * j->d), THREADS, *j, first, s->x, n * j->d);
+        p.a = s->x;
+        p.b = s->w;
+    }
+    return gpu_product_spaced(ctx, &p);
 }
 
 static tl_status weight_gradient(tl_ctx *ctx, const loss *j, const scratch *s, int64_t first,
                                  int64_t n)
 {
-    float       more = first > 0 ? 1.0f : 0.0f;
-    gpu_rounded p = {1, 0, j->v, j->d, n, s->g, s->x, j->ld, j->d, j->d, more, j->dw};
-    if (s->w) return gpu_product_rounded(ctx, &p);
-    LAUNCH(counted_rows, blocks_for(n * j->d), THREADS, *j, first, s->xs, n * j->d);
-    tl_status st = launched(ctx, "cross_entropy");
-    if (st != TL_OK) return st;
-    return gpu_product(ctx, 1, 0, j->v, j->d, n, s->logits, s->xs, more, j->dw, 1);
+    float      more = first > 0 ? 1.0f : 0.0f;
+    gpu_spaced p = {1, 0, j->v, j->d, n, s->g, s->x, j->ld, j->d, j->d, more, j->dw};
+    if (!s->w) {
+        LAUNCH(counted_rows, blocks_for(n * j->d), THREADS, *j, first, s->xs, n * j->d);
+        p.a = s->logits;
+        p.b = s->xs;
+    }
+    return gpu_product_spaced(ctx, &p);
 }
 
 static tl_status input_gradient(tl_ctx *ctx, const loss *j, const scratch *s, int64_t first,
                                 int64_t n)
 {
-    float      *dx = j->dx + first * j->d;
-    gpu_rounded p = {0, 0, n, j->d, j->v, s->g, s->w, j->ld, j->d, j->d, 0, dx};
-    if (s->w) return gpu_product_rounded(ctx, &p);
-    return gpu_product(ctx, 0, 0, n, j->d, j->v, s->logits, j->w, 0, dx, 1);
+    float     *dx = j->dx + first * j->d;
+    gpu_spaced p = {0, 0, n, j->d, j->v, s->g, s->w, j->ld, j->d, j->d, 0, dx};
+    if (!s->w) {
+        p.a = s->logits;
+        p.b = j->w;
+    }
+    return gpu_product_spaced(ctx, &p);
 }
 
 /* Computes the logits, turns them into gradients, in place if they are float32, and multiplies
@@ -210,8 +217,7 @@ static tl_status projected(tl_ctx *ctx, loss *j)
     int64_t limit = BLOCK_BYTES / 4 / (j->v > j->d ? j->v : j->d);
     limit = limit < 64 ? 64 : limit;
     limit = limit > j->rows ? j->rows : limit;
-    /* Tensor cores read rows of bf16 that are aligned to 16 bytes. */
-    if (ctx->precision == TL_PRECISION_BF16) j->ld = (j->v + 7) / 8 * 8;
+    j->ld = (j->v + 7) / 8 * 8; /* tensor cores read rows aligned to 16 bytes, also in bf16 */
     tl_status st = open_scratch(ctx, j, limit, &s);
     for (int64_t first = 0; first < j->rows && st == TL_OK; first += limit)
         st = block(ctx, j, &s, first, j->rows - first < limit ? j->rows - first : limit);

@@ -45,7 +45,7 @@ static tl_status multiply(tl_ctx *ctx, const product *p)
     if (m == 0 || n == 0) return TL_OK;
     tl_status fits = tl_gemm_fits(ctx, "matrix product", m, n, k);
     if (fits != TL_OK) return fits;
-    if (m == 1 && n == 1 && p->sums == CUBLAS_COMPUTE_32F && size == 4) {
+    if (m == 1 && n == 1 && !p->ld_a && p->sums == CUBLAS_COMPUTE_32F && size == 4) {
         LAUNCH_SYNC(dots, p->count, THREADS, (const float *)p->a, (const float *)p->b, p->beta,
                     p->c, k);
         return launched(ctx, "matrix product");
@@ -84,13 +84,6 @@ tl_status gpu_round_bf16(tl_ctx *ctx, const float *x, uint16_t *y, int64_t n)
     return launched(ctx, "rounding to bf16");
 }
 
-tl_status gpu_product_rounded(tl_ctx *ctx, const gpu_rounded *r)
-{
-    product p = {r->trans_a, r->trans_b, r->m, r->n, r->k, 1, r->a, r->b, CUDA_R_16BF,
-                 CUBLAS_COMPUTE_32F, r->beta, r->c, r->ld_a, r->ld_b, r->ld_c};
-    return multiply(ctx, &p);
-}
-
 /* Runs p on rounded copies of its operands. */
 static tl_status multiply_bf16(tl_ctx *ctx, product *p)
 {
@@ -115,6 +108,15 @@ tl_status gpu_product(tl_ctx *ctx, int trans_a, int trans_b, int64_t m, int64_t 
 {
     product p = {trans_a, trans_b, m, n, k, count, a, b, CUDA_R_32F, CUBLAS_COMPUTE_32F, beta, c};
     if (ctx->precision == TL_PRECISION_BF16) return multiply_bf16(ctx, &p);
+    if (ctx->precision == TL_PRECISION_TF32) p.sums = CUBLAS_COMPUTE_32F_FAST_TF32;
+    return multiply(ctx, &p);
+}
+
+tl_status gpu_product_spaced(tl_ctx *ctx, const gpu_spaced *r)
+{
+    product p = {r->trans_a, r->trans_b, r->m, r->n, r->k, 1, r->a, r->b, CUDA_R_32F,
+                 CUBLAS_COMPUTE_32F, r->beta, r->c, r->ld_a, r->ld_b, r->ld_c};
+    if (ctx->precision == TL_PRECISION_BF16) p.type = CUDA_R_16BF;
     if (ctx->precision == TL_PRECISION_TF32) p.sums = CUBLAS_COMPUTE_32F_FAST_TF32;
     return multiply(ctx, &p);
 }
