@@ -184,7 +184,8 @@ local function check_grid(self)
       complain(self, key, "grid: %s must be a list of at least one value", key)
     end
     if self.fixed[key] ~= nil then
-      complain(self, key, "%s is declared twice, in fixed and in grid", key)
+      complain(self, key, "%s is declared twice, in fixed and in grid: remove one (tl.lm.fixed { "
+        .. "%s = false } leaves it out)", key, key)
     end
     self:check_value(key, axis)
   end

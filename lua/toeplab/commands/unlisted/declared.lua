@@ -59,6 +59,7 @@ end
 -- Returns the text that shows what is declared under a name in pages, a list of {page, text}, and
 -- the set of the titles of the sections in it; nil if nothing is.
 function declared.find(pages, name)
+  if not name:find "[%w_]$" then return end
   local own, found, titles, lines = name:find "^tl%." ~= nil, {}, {}, {}
   for _, page in ipairs(pages) do
     for _, section in ipairs(sections_of(page[1], page[2])) do
