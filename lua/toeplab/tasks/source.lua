@@ -348,6 +348,10 @@ end
 function source.texts(name, o)
   local named = type(name) == "table"
   if not named and not o.valid_file and not o.test_file then return nil end
+  if named and (o.valid_file or o.test_file) then
+    errors.usage("corpus: its name has three texts, so it does not take %s",
+      o.valid_file and "valid_file" or "test_file")
+  end
   local texts = named and name or { train = name, valid = o.valid_file, test = o.test_file }
   for key in pairs(texts) do
     local ok, why = suggest.choose("part of a corpus", key, NAMES)
@@ -357,6 +361,9 @@ function source.texts(name, o)
     if not texts[part] then
       errors.usage("corpus: option '%s' is missing: name a text for each of train, valid and test",
         named and part or part .. "_file")
+    elseif type(texts[part]) ~= "string" then
+      errors.usage("corpus: its %s part is named by a string, not by a %s", part,
+        type(texts[part]))
     end
   end
   return texts

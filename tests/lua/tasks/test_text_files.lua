@@ -97,6 +97,10 @@ t.test("three texts are a corpus, in a table or by options", function()
     for _, case in ipairs {
       { "option 'test' is missing: name a text", { train = names.train, valid = names.valid } },
       { "option 'valid_file' is missing", names.train, { test_file = names.valid } },
+      { "its name has three texts, so it does not take valid_file", names,
+        { valid_file = names.valid } },
+      { "its train part is named by a string, not by a table", { train = { names.train },
+        valid = names.valid, test = names.valid } },
       { "there is no part of a corpus 'dev'", { train = names.train, dev = names.valid } },
       { "has parts of its own, and cannot be the valid part",
         { train = names.train, valid = folder, test = names.valid } },
