@@ -383,7 +383,7 @@ TL_API tl_status tl_topk(tl_tensor *x, int64_t k, tl_tensor **out_places, tl_ten
 
 /* Returns x with another shape and the same storage; one dimension may be -1 and is inferred. */
 TL_API tl_status tl_reshape(tl_tensor *x, int ndim, const int64_t *dims, tl_tensor **out_y);
-/* Copies x, float32, so that axis i of y is axis axes[i] of x. TL_EINVAL: axes is no permutation. */
+/* Copies x, float32, so that axis i of y is axis axes[i] of x. TL_EINVAL: not a permutation. */
 TL_API tl_status tl_transpose(tl_tensor *x, const int *axes, tl_tensor **out_y);
 /* Copies the elements start .. start+count-1 along axis. */
 TL_API tl_status tl_slice(tl_tensor *x, int axis, int64_t start, int64_t count, tl_tensor **out_y);

@@ -105,14 +105,29 @@ local function check(w, axes, list)
   return texts, wrong, good, 0
 end
 
+-- Returns the set of the axes that have one value in all trials of a run.
+local function constant(run)
+  local first, same = {}, {}
+  for _, t in ipairs(run.trials) do
+    for _, v in ipairs(values_at(run.axes, t)) do
+      first[v.key] = first[v.key] or v.text
+      same[v.key] = same[v.key] ~= false and first[v.key] == v.text
+    end
+  end
+  return same
+end
+
 -- Returns the only value of an axis that all trials of list have and no other trial has (good); of
--- several, the value of the key that the error names. nil if that says nothing.
+-- several, the value of the key that the error names. nil if that says nothing, as of an axis of
+-- one value with another name.
 local function culprit(run, list, good, named)
-  local counts, found = {}, {}
+  local counts, found, same = {}, {}, constant(run)
   for _, t in ipairs(list) do
     for _, v in ipairs(values_at(run.axes, t)) do
       counts[v.text] = (counts[v.text] or 0) + 1
-      if counts[v.text] == #list and not good[v.text] then found[#found + 1] = v end
+      if counts[v.text] == #list and not good[v.text] and (v.key == named or not same[v.key]) then
+        found[#found + 1] = v
+      end
     end
   end
   for _, v in ipairs(found) do

@@ -70,7 +70,7 @@ end
 local function wait_until(what, fn)
   local began = core.sys.clock()
   while not fn() do
-    if core.sys.clock() - began > 30 then error("waited in vain until " .. what, 2) end
+    if core.sys.clock() - began > 100 then error("waited in vain until " .. what, 2) end
     core.sys.sleep(0.05)
   end
 end
