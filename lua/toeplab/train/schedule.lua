@@ -94,9 +94,9 @@ end)
 -- after more than plateau_patience measures in a row (Optimizer:measured) that are not lower than
 -- the lowest one by 0.01 %, as by PyTorch's ReduceLROnPlateau.
 schedule.plateau = maker("plateau", {
-  { "plateau_factor", field { default = 0.1, min = 0, max = 1 }, "factor of the rate" },
+  { "plateau_factor", field { default = 0.1, min = 0, max = 1 }, "it multiplies the rate by this" },
   { "plateau_patience", field { default = 10, min = 0 },
-    "measures without improvement after which the rate stays" },
+    "values of t:best without improvement that it waits for" },
   { "end_lr", field { default = 0.0, min = 0 }, "the lowest learning rate" },
 }, function(_, o, lowered)
   return math.max(o.lr * o.plateau_factor ^ (lowered or 0), math.min(o.end_lr, o.lr))

@@ -338,7 +338,8 @@ t.test("features.md has 39 rows, each of which shows something, and its fields e
 end)
 
 t.test("the README's ablation runs, and its models generate", function()
-  local code = t.read(docs .. "../README.md"):match "\n(    local tl = .-\n    })\n"
+  local readme, count = t.read(docs .. "../README.md"), 0
+  local code = readme:match "\n(    local tl = .-\n    })\n"
   t.in_folder(function(folder)
     t.write(folder .. "/width.lua", (code:gsub("\n    ", "\n"):gsub("^ +", "")))
     local function run(words)
@@ -347,7 +348,12 @@ t.test("the README's ablation runs, and its models generate", function()
       t.ok(status == 0, text)
       return text
     end
-    run("run -q width.lua dim=16 steps=1 seeds=1 corpus='text:" .. ("some text "):rep(100) .. "'")
+    local small = " steps=1 corpus='text:" .. ("some text "):rep(100) .. "'"
+    for words in readme:gmatch "\n    %./lab (%l+ [^\n]-) +#" do
+      count = count + 1
+      run(words .. (count <= 2 and small or "")) -- plan and run, then what reads
+    end
+    t.eq(count, 4)
     t.ok(run "generate @last -p some -n 2":find "^some..\n")
   end)
 end)

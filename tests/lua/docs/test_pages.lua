@@ -1,5 +1,5 @@
--- test_pages.lua: the pages on one's own data, on extensions and on PyTorch: their scripts run, and
--- the dictionary says what the messages say.
+-- test_pages.lua: the pages on one's own data, on extensions, on PyTorch and for papers: their
+-- scripts and commands run, and the dictionary says what the messages say.
 local t = require "harness"
 local tl = require "toeplab"
 local core = require "toeplab.core"
@@ -30,7 +30,7 @@ local function run_commands(folder, text, after, more, change)
   local at = assert(text:find(after, 1, true), after)
   local said, commands = {}, text:match("\n```sh\n(.-)\n```", at)
   ran[commands] = true
-  for line in commands:gmatch "[^\n]+" do
+  for line in commands:gsub("\\\n *", ""):gmatch "[^\n]+" do
     local words = line:gsub(" +# .*$", ""):match "^%./lab (.*)$"
     t.ok(words, line)
     for old, new in pairs(change or {}) do
@@ -196,16 +196,35 @@ t.test("from-pytorch.md: both models run, and its rows are those of the messages
   t.eq(rows, pytorch.ours)
 end)
 
+t.test("papers.md: its run is drawn, compared and printed", function()
+  local text, table10 = page "papers", "experiments/tnn-table10.lua"
+  t.in_folder(function(folder)
+    write_text(folder)
+    assert(core.sys.mkdir(folder .. "/experiments"))
+    t.write(folder .. "/" .. table10, t.read("../../" .. table10))
+    local said = run_commands(folder, text, "# ", "scale=smoke corpus=./text.txt decay=0.9,0.99",
+      { ["16"] = 2, ["65536"] = 64, ["250"] = 2, ["3"] = 2 })
+    t.holds(said[1], "4 trials: 4 done")
+    run_commands(folder, text, "## A figure")
+    t.ok(core.sys.exists(folder .. "/ppl.pdf"))
+    said = run_commands(folder, text, "figures/papers-length.svg", "", { ["ppl@2048"] = "ppl@64" })
+    t.holds(said[1], "decay=0.9 minus decay=0.99")
+    t.ok(core.sys.exists(folder .. "/differences.svg"))
+    run_commands(folder, text, "## A table")
+    t.holds(t.read(folder .. "/table.tex"), "\\toprule", "0.99")
+  end)
+end)
+
 t.test("every block of commands of these pages was run", function()
   if arg[1] then t.skip "only some tests ran" end
   local count = 0
-  for _, name in ipairs { "own-data", "extend", "from-pytorch" } do
+  for _, name in ipairs { "own-data", "extend", "from-pytorch", "papers" } do
     for commands in page(name):gmatch "\n```sh\n(.-)\n```" do
       t.ok(ran[commands], name .. ".md: " .. commands)
       count = count + 1
     end
   end
-  t.ok(count >= 7, count .. " blocks")
+  t.ok(count >= 11, count .. " blocks")
 end)
 
 t.done()
