@@ -16,9 +16,9 @@ local worker_process = require "toeplab.runs.worker_process"
 local option_check = {}
 
 local SECONDS = 0.5  -- of processor time that the models of a run may take
-local PATIENCE = 1.0 -- seconds until a process that still works, e.g. reads its data, is killed
+local WAIT = 1.0     -- seconds until a process that still works, e.g. reads its data, is killed
 local START = 10.0   -- seconds until a process that does not begin is killed
-local MOST = 5       -- errors to print
+local MAX_ERRORS = 5 -- to print
 
 -- ---- The worker -------------------------------------------------------------------------------
 
@@ -77,7 +77,7 @@ local function answer_of(w, t)
     errors.check_signals()
     local text = w.process:receive()
     for _, line in ipairs(w.read(text or "")) do
-      if line[1] == "checking" then w.ends = core.sys.clock() + PATIENCE end
+      if line[1] == "checking" then w.ends = core.sys.clock() + WAIT end
       if line[1] == "checked" then return line end
     end
     if not text then return nil end
@@ -155,10 +155,10 @@ function option_check.run(run)
   w:kill()
   if not ok then error(texts, 0) end
   local lines = {}
-  for i = 1, math.min(#texts, MOST) do
+  for i = 1, math.min(#texts, MAX_ERRORS) do
     lines[i] = located(run, texts[i], wrong[texts[i]], good)
   end
-  if #texts > MOST then lines[MOST + 1] = ("and %d more errors"):format(#texts - MOST) end
+  if #texts > #lines then lines[#lines + 1] = ("and %d more errors"):format(#texts - #lines) end
   if lines[1] then errors.usage("%s", table.concat(lines, "\n")) end
   if left > 0 then
     run.progress:note("the options of %d of %d models were not checked before the first trial, "
